@@ -12,6 +12,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -45,13 +46,21 @@ const (
 )
 
 // Backup writes the content of the store at one revision, except invitations: a reader of the
-// backup must not be able to join, and a restored invitation would let a token be used again.
-func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, err error) {
+// backup must not be able to join, and a restored invitation would let a token be used again. It
+// returns the keys of what it leaves out beside that, since no restore could write it.
+func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, leftOut []string,
+	err error) {
 	all, err := s.Read(ctx, cluster.Root, 0)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	all.Entries = slices.DeleteFunc(all.Entries, isInvite)
+	all.Entries = slices.DeleteFunc(all.Entries, func(e store.Entry) bool {
+		if !writable(e) {
+			leftOut = append(leftOut, e.Key)
+			return true
+		}
+		return isInvite(e)
+	})
 	sum := sha256.New()
 	w := bufio.NewWriter(to)
 	line := func(v any, into io.Writer) error {
@@ -64,17 +73,24 @@ func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, err 
 	both := io.MultiWriter(w, sum)
 	if err := line(backupHeader{backupKind, backupVersion, all.Revision, len(all.Entries)},
 		both); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	for _, e := range all.Entries {
 		if err := line(backupEntry{e.Key, e.Value}, both); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	if err := line(backupEnd{hex.EncodeToString(sum.Sum(nil))}, w); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return len(all.Entries), w.Flush()
+	return len(all.Entries), leftOut, w.Flush()
+}
+
+// writable reports whether a transaction can write an entry, whose key stays the same in JSON. A
+// thief of the store, who writes into etcd, could otherwise keep every later backup from being
+// restored.
+func writable(e store.Entry) bool {
+	return utf8.ValidString(e.Key) && store.Txn{Put: []store.Entry{e}}.Check() == nil
 }
 
 // ReadBackup reads a backup, and refuses one that is not whole.

@@ -35,8 +35,10 @@ type Restoration struct {
 // written what the backup has: of that nothing gets the signature that did not have one.
 func PrepareRestore(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (
 	*Restoration, error) {
-	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
-		admin: admin}
+	b := backup{before: before, admin: admin,
+		entries: slices.DeleteFunc(slices.Clone(entries), func(e store.Entry) bool {
+			return isInvite(e) || !writable(e)
+		})}
 	if err := b.decode(); err != nil {
 		return nil, err
 	}
@@ -146,12 +148,11 @@ func (b *backup) checkSignatures() (err error) {
 	return nil
 }
 
-// signed returns the removal record, and reports whether it counts.
-func (b *backup) signed(e store.Entry) (record cluster.RemovalRecord, counts bool, err error) {
-	if record, err = cluster.Decode[cluster.RemovalRecord](e.Value); err != nil {
-		return record, false, fmt.Errorf("%s: %w", e.Key, err)
-	}
-	return record, record.Verify(e.Key, b.list.Keys) == nil, nil
+// signed returns the removal record, and reports whether it counts. One that is not a document does
+// not, and has no serial numbers: hosts do not believe it either.
+func (b *backup) signed(e store.Entry) (record cluster.RemovalRecord, counts bool) {
+	record, err := cluster.Decode[cluster.RemovalRecord](e.Value)
+	return record, err == nil && record.Verify(e.Key, b.list.Keys) == nil
 }
 
 // begin divides the entries into those that stay as they are, and the identity and the head, which
@@ -193,7 +194,7 @@ func (b *backup) begin() (*Restoration, error) {
 
 // revocations lists what is revoked: hosts, and administrators and feeds. What only the backup says
 // of a host needs a signature if hosts demand one.
-func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error) {
+func (b *backup) revocations() (hosts, others map[cluster.Serial]bool) {
 	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
 	for _, s := range b.before.RevokedHosts {
 		hosts[s] = true
@@ -208,13 +209,10 @@ func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error
 		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {
 			continue
 		}
-		record, counts, err := b.signed(e)
-		if err != nil {
-			return nil, nil, err
-		}
+		record, counts := b.signed(e)
 		for _, s := range record.Serials {
 			hosts[s] = hosts[s] || counts
 		}
 	}
-	return hosts, others, nil
+	return hosts, others
 }

@@ -41,7 +41,7 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 	token := f.invite(t, members.Invitation{})
 	invite, _ := f.value(t, cluster.InviteTree+token.Name())
 	var file bytes.Buffer
-	if _, err := members.Backup(t.Context(), f.model, &file); err != nil {
+	if _, _, err := members.Backup(t.Context(), f.model, &file); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(file.String(), cluster.InviteTree) {

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -22,15 +22,20 @@ func backup(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	var text bytes.Buffer
-	n, err := members.Backup(ctx, d, &text)
+	var n int
+	var leftOut []string
+	err = atomicfile.WriteFunc(c.args[0], func(to io.Writer) (err error) {
+		n, leftOut, err = members.Backup(ctx, d, to)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(c.args[0], text.Bytes()); err != nil {
-		return err
-	}
 	fmt.Fprintf(c.out, "%d entries\n", n)
+	if len(leftOut) > 0 {
+		fmt.Fprintf(c.out, "%d more are left out, which no weir-store has written: look who else "+
+			"writes into etcd; the first is %q\n", len(leftOut), leftOut[0])
+	}
 	return nil
 }
 
