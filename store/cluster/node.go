@@ -189,6 +189,15 @@ func (r *RemovalRecord) Check() error {
 	return ascending("serials", r.Serials, Serial.Compare)
 }
 
+// Add adds serial numbers. If there is no space for all, earlier ones give way: without the rules
+// lock a thief of the store may have written them, and a removal has to be possible.
+func (r *RemovalRecord) Add(revoked []Serial) {
+	r.Serials = r.Serials[:min(len(r.Serials), max(0, maxRemoved-len(revoked)))]
+	r.Serials = append(slices.Clone(r.Serials), revoked...)
+	slices.SortFunc(r.Serials, Serial.Compare)
+	r.Serials = slices.Compact(r.Serials)
+}
+
 // HasSpace reports whether the removal of one more host fits into the removal record.
 func (r *RemovalRecord) HasSpace() bool { return len(r.Serials)+maxReplaced < maxRemoved }
 

@@ -169,22 +169,23 @@ func (p Pool) at(n uint64) netip.Prefix {
 	return netip.PrefixFrom(addr, p.Bits)
 }
 
-// owners reads the owners of all ranges.
-func owners(s store.Snapshot) ([]Owner, error) {
-	var list []Owner
+// owners reads the owners of all ranges. What is not a range has none, and a range with a value
+// that cannot be read has one without a name: what a thief of the store has written there must not
+// keep hosts from being removed.
+func owners(s store.Snapshot) (list []Owner) {
 	for _, e := range s.Entries {
-		var o Owner
 		r, err := parseRangeKey(e.Key)
-		if err == nil {
-			err = json.Unmarshal(e.Value, &o)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.Key, err)
+			continue
+		}
+		var o Owner
+		if json.Unmarshal(e.Value, &o) != nil {
+			o = Owner{}
 		}
 		o.Range, o.Revision = r, e.Revision
 		list = append(list, o)
 	}
-	return list, nil
+	return list
 }
 
 // ClaimRanges gives a host its range of each pool and returns them. with adds what belongs to the
@@ -233,10 +234,7 @@ func chooseAll(ctx context.Context, s store.Store, pools []Pool, name string) ([
 	if err != nil {
 		return nil, err
 	}
-	all, err := owners(snapshot)
-	if err != nil {
-		return nil, err
-	}
+	all := owners(snapshot)
 	chosen := make([]Owner, len(pools))
 	for i, p := range pools {
 		if chosen[i], err = p.Choose(name, all); err != nil {
@@ -249,15 +247,11 @@ func chooseAll(ctx context.Context, s store.Store, pools []Pool, name string) ([
 // ReleaseRanges returns what removes a host's right to its ranges; the ranges stay known as
 // released. all is the subtree of ranges as it was read.
 func ReleaseRanges(all store.Snapshot, name string) (t store.Txn, err error) {
-	list, err := owners(all)
-	if err != nil {
-		return t, err
-	}
 	value, err := json.Marshal(Owner{Name: name, Released: true})
 	if err != nil {
 		return t, err
 	}
-	for _, o := range list {
+	for _, o := range owners(all) {
 		if o.Name == name && !o.Released {
 			key := RangeKey(o.Range)
 			t.Compare = append(t.Compare, store.Compare{Key: key, Revision: o.Revision})

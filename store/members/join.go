@@ -264,11 +264,15 @@ func countMembers(ctx context.Context, s store.Store) (t store.Txn, err error) {
 	return count(got)
 }
 
-// count returns what changes a MembersKey that was read.
+// count returns what changes a MembersKey that was read. What is not a document counts as none: its
+// revision is what others compare.
 func count(got store.Snapshot) (t store.Txn, err error) {
 	m, revision, _, err := read[cluster.Membership](cluster.MembersKey, got)
 	if err != nil {
-		return t, err
+		m = cluster.Membership{}
+		for _, e := range got.Entries {
+			revision = e.Revision
+		}
 	}
 	m.Count++
 	e, err := entry(cluster.MembersKey, &m)

@@ -42,7 +42,14 @@ func Remove(ctx context.Context, s store.Store, name string, by Signing) error {
 
 func removeOnce(ctx context.Context, s store.Store, name string, by Signing) error {
 	key := cluster.NodeTree + name
-	node, revision, ok, err := one[cluster.Node](ctx, s, key)
+	got, err := s.Read(ctx, key, 0)
+	if err != nil {
+		return err
+	}
+	node, revision, ok, err := read[cluster.Node](key, got)
+	if _, bound := by.Bound[name]; err != nil && bound {
+		ok, err, revision = false, nil, got.Entries[0].Revision // a thief has written it
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package members_test
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +97,45 @@ func TestRemovalRecordHasSpace(t *testing.T) {
 	_, err = f.joining(t, f.invite(t, members.Invitation{}), "b").Do(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("the join: %v", err)
+	}
+}
+
+// TestRemovedDespiteGarbage: whatever a thief of the store has written, a host can be removed.
+func TestRemovedDespiteGarbage(t *testing.T) {
+	var full cluster.RemovalRecord
+	const each = 2*len(cluster.Serial{}) + len(`"",`)
+	for i := range (512<<10 - 100) / each { // with the CA's signature, no more fit into a document
+		var s cluster.Serial
+		binary.BigEndian.PutUint32(s[:], uint32(i+1))
+		full.Serials = append(full.Serials, s)
+	}
+	serials, err := cluster.Encode(&full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []store.Entry{
+		{Key: cluster.RangeTree + "garbage"},
+		{Key: cluster.RangeTree + "10.0.7.0_24", Value: []byte("garbage")},
+		{Key: cluster.MembersKey, Value: []byte("garbage")},
+		{Key: cluster.NodeTree + "b", Value: []byte("garbage")},
+		{Key: cluster.RemovedTree + "node/b", Value: serials},
+	} {
+		f := found(t, pool("10.0.0.0/16", 24))
+		f.join(t, "b")
+		b, _ := f.node(t, "b")
+		f.write(t, bad.Key, bad.Value)
+		if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
+			t.Errorf("with garbage in %s: %v", bad.Key, err)
+			continue
+		}
+		if !slices.Contains(f.revokedNow(t), b.Serial) {
+			t.Errorf("with garbage in %s: it is not revoked", bad.Key)
+		}
+		if _, there := f.value(t, cluster.NodeTree+"b"); there {
+			t.Errorf("with garbage in %s: its certificate is there", bad.Key)
+		}
+		if bad.Key == cluster.RangeTree+"garbage" {
+			f.join(t, "c")
+		}
 	}
 }

@@ -86,9 +86,7 @@ func (b *backup) withoutHost(all *store.Copy, name string, revoked []cluster.Ser
 // keys are not nil.
 func extendRemovalRecord(record cluster.RemovalRecord, key string, revoked []cluster.Serial,
 	admin, ca ed25519.PrivateKey) (store.Entry, error) {
-	record.Serials = append(record.Serials, revoked...)
-	slices.SortFunc(record.Serials, cluster.Serial.Compare)
-	record.Serials = slices.Compact(record.Serials)
+	record.Add(revoked)
 	record.Signature, record.CA = nil, nil
 	if admin != nil {
 		if err := record.Sign(key, admin); err != nil {
