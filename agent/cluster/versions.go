@@ -186,6 +186,7 @@ func (s *Service) replace(ctx context.Context, next version) error {
 			s.refuse(next, err)
 		}
 		if err != nil {
+			s.tidyTexts()
 			return err
 		}
 		texts[digest] = text
@@ -203,9 +204,7 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	}
 	if err != nil {
 		s.refuse(next, err)
-		s.mu.Lock()
-		s.tidyTextsLocked()
-		s.mu.Unlock()
+		s.tidyTexts()
 		var permanent refusal
 		if errors.As(err, &permanent) {
 			return nil
@@ -317,6 +316,12 @@ func short(err error) string {
 		return c
 	}, text)
 	return cmp.Or(text, "unknown")
+}
+
+func (s *Service) tidyTexts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tidyTextsLocked()
 }
 
 // tidyTextsLocked removes texts that neither a start nor the end of a trial needs. Only the loader

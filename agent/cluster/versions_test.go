@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,39 @@ func TestVersionWithoutText(t *testing.T) {
 	nstest.Eventually(t, "the version", func() bool {
 		r := l.reportOf("a")
 		return r.Refused == nil && r.Enforced == l.head.Number && a.parts.now() != ""
+	})
+}
+
+// TestTextsOfVersionsThatCannotBe: versions of which the store has only some of the rules, however
+// many there are, do not fill the memory and the disk: of each the host keeps what it got while
+// that version is the newest.
+func TestTextsOfVersionsThatCannotBe(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	const many = 20
+	for i := range many {
+		text := fmt.Sprintf("add %d allow ip from me to any\n", i+1)
+		digest, texts, err := cluster.EncodeText(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.commit(store.Txn{Put: texts})
+		l.head = l.head.Next(map[cluster.Scope]cluster.Digest{cluster.All: digest,
+			"node:a": {1}}, "test", 0)
+		l.put(cluster.HeadKey, &l.head)
+		// Which one it reads first is random: it tries until it has the one that is there.
+		nstest.Eventually(t, "the text that is there", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			_, there := a.texts[digest]
+			return there && a.report.Refused != nil && *a.report.Refused == l.head.Number
+		})
+	}
+	nstest.Eventually(t, "only what the newest version has is kept", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.texts) <= 1
 	})
 }
 
