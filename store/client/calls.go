@@ -15,7 +15,7 @@ const (
 	maxPages = 64
 	// maxEvents is how many transactions a watch may be behind.
 	maxEvents = 1024
-	// maxAnswer bounds the answer to a read.
+	// maxAnswer bounds the memory of the answer to a read.
 	maxAnswer = 256 << 20
 )
 
@@ -82,10 +82,7 @@ func (c *Client) collect(ctx context.Context, request func(number uint64) []byte
 			}
 			snapshot.Revision = a.result.Revision
 			snapshot.Entries = append(snapshot.Entries, a.result.Entries...)
-			for _, e := range a.result.Entries {
-				size += len(e.Key) + len(e.Value)
-			}
-			if size > maxAnswer {
+			if size += sizeOf(a.result.Entries); size > maxAnswer {
 				return store.Snapshot{}, s.end(errors.New("an answer is too large"))
 			}
 			if !a.result.More {
@@ -93,6 +90,14 @@ func (c *Client) collect(ctx context.Context, request func(number uint64) []byte
 			}
 		}
 	}
+}
+
+// sizeOf returns about what entries take in memory.
+func sizeOf(entries []store.Entry) (size int) {
+	for _, e := range entries {
+		size += entryCost + len(e.Key) + len(e.Value)
+	}
+	return size
 }
 
 // Watch implements store.Store. It is for what Follow does not follow, such as reports of hosts:

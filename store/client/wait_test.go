@@ -90,3 +90,40 @@ func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
 	}()
 	return listener.Addr().String()
 }
+
+// TestAnswerOfSmallEntries: an answer is bounded by the memory that it takes. A weir-store that is
+// not what it should be may send any number of entries without bytes.
+func TestAnswerOfSmallEntries(t *testing.T) {
+	w := newSteady(t, "h/")
+	const each = 100000
+	frame := wire.Result{Number: 1, Revision: 1, More: true,
+		Entries: make([]store.Entry, each)}.Encode()
+	last := wire.Result{Number: 1, Revision: 1}.Encode()
+	evil := w.serveTLS(t, func(conn net.Conn) {
+		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {
+			return
+		}
+		_, err := conn.Write(wire.Welcome{Cluster: "test", Epoch: 1}.Encode())
+		if err == nil {
+			_, _, err = wire.ReadFrame(conn, wire.MaxFrame)
+		}
+		for sent := 0; err == nil && sent <= 256<<20/256; sent += each {
+			_, err = conn.Write(frame)
+		}
+		if err == nil {
+			_, _ = conn.Write(last)
+		}
+		_, _, _ = wire.ReadFrame(conn, wire.MaxFrame) // until the client ends the connection
+	})
+	name, config := w.newHost(t, nil)
+	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
+		Stores: func() []string { return []string{evil} },
+		Dial:   (&net.Dialer{}).DialContext, Silence: w.silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := c.Read(t.Context(), "h/a", 0); err == nil {
+		t.Errorf("an answer with %d entries is taken", len(got.Entries))
+	}
+}
