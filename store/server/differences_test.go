@@ -29,28 +29,8 @@ func TestDifferencesOfACertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, p := serveLarge(t, ca)
-		// begin asks for the difference, and returns what comes first.
-		begin := func(c *identity.Credential) wire.Type {
-			t.Helper()
-			config, err := c.ClientTLS()
-			if err != nil {
-				t.Fatal(err)
-			}
-			raw, err := p.Dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { raw.Close() })
-			return ask(t, tls.Client(raw, config))
-		}
-		host := func(name string) *identity.Credential {
-			t.Helper()
-			c, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: name})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
+		begin := func(c *identity.Credential) wire.Type { return begin(t, p, c) }
+		host := func(name string) *identity.Credential { return hostOf(t, ca, name) }
 		const stolen = maxDifferences / 2
 		for i := range stolen {
 			c := host(fmt.Sprint("b", i))
@@ -74,6 +54,61 @@ func TestDifferencesOfACertificate(t *testing.T) {
 		}
 		if got := begin(host("d")); got != wire.TypeWait {
 			t.Errorf("one more than are sent at once gets a frame of type %d", got)
+		}
+	})
+}
+
+// begin asks for the difference, and returns what comes first.
+func begin(t *testing.T, p *pipenet.Listener, c *identity.Credential) wire.Type {
+	t.Helper()
+	config, err := c.ClientTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := p.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	return ask(t, tls.Client(raw, config))
+}
+
+// hostOf makes a credential of a host.
+func hostOf(t *testing.T, ca *identity.CA, name string) *identity.Credential {
+	t.Helper()
+	c, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestDifferencesInARow: a stolen host that comes back over and over and asks for the difference
+// each time has weir-store pack the copy a few times, and then once in a while. Others get theirs.
+func TestDifferencesInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := identity.NewCA("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p := serveLarge(t, ca)
+		stolen, other := hostOf(t, ca, "b"), hostOf(t, ca, "c")
+		for i := range differenceBurst {
+			if got := begin(t, p, stolen); got != wire.TypeCopy {
+				t.Fatalf("difference %d: a frame of type %d", i, got)
+			}
+		}
+		if got := begin(t, p, stolen); got != wire.TypeWait {
+			t.Errorf("one more: a frame of type %d", got)
+		}
+		if got := begin(t, p, other); got != wire.TypeCopy {
+			t.Errorf("another host: a frame of type %d", got)
+		}
+		time.Sleep(differenceEvery) // of the bubble
+		for _, want := range []wire.Type{wire.TypeCopy, wire.TypeWait} {
+			if got := begin(t, p, stolen); got != want {
+				t.Errorf("later: a frame of type %d, want %d", got, want)
+			}
 		}
 	})
 }

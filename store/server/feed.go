@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/wire"
 )
@@ -168,6 +170,9 @@ func (c *conn) difference(at *position) error {
 	case <-c.ctx.Done():
 		return c.ctx.Err()
 	}
+	if !c.server.mayDiffer(c) {
+		return c.wait("this host has begun often")
+	}
 	parts, revision, next := c.server.state.difference(have)
 	for _, k := range parts {
 		if err := c.write(k.frames()); err != nil {
@@ -189,6 +194,19 @@ func (s *Server) beginDifference(c *conn) {
 		before.cancel()
 	}
 	s.differing[c.peer.Serial] = c
+}
+
+// mayDiffer reports whether a certificate has not had too many differences lately. In a store that
+// changes, most of the copy is packed again for each, whether the client takes it or not.
+func (s *Server) mayDiffer(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	often := s.began[c.peer.Serial]
+	if often == nil {
+		often = rate.NewLimiter(rate.Every(differenceEvery), differenceBurst)
+		s.began[c.peer.Serial] = often
+	}
+	return often.Allow()
 }
 
 func (s *Server) endDifference(c *conn) {

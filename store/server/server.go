@@ -82,7 +82,9 @@ const (
 	maxTrees        = 2   // reads of subtrees of a certificate at once
 	maxWatches      = 16  // of a connection
 	firstTimeout    = 5 * time.Second
-	differenceQueue = 2 * time.Second // for how long a difference may wait for others
+	differenceQueue = 2 * time.Second  // for how long a difference may wait for others
+	differenceEvery = 15 * time.Second // one of a certificate, after differenceBurst
+	differenceBurst = 8
 	joinTimeout     = 30 * time.Second
 )
 
@@ -117,6 +119,7 @@ type Server struct {
 	handshakes []net.Conn // in order of arrival
 	conns      map[*conn]bool
 	differing  map[identity.Serial]*conn         // that waits for its difference, or gets it
+	began      map[identity.Serial]*rate.Limiter // differences of certificates that had some lately
 	budgets    map[identity.Serial]*rate.Limiter // of certificates that have written lately
 	closed     bool
 	serving    sync.WaitGroup
@@ -142,6 +145,7 @@ func New(c Config) (*Server, error) {
 	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
 		budgets:     map[identity.Serial]*rate.Limiter{},
 		differing:   map[identity.Serial]*conn{},
+		began:       map[identity.Serial]*rate.Limiter{},
 		differences: make(chan struct{}, maxDifferences),
 		refusals:    rate.NewLimiter(rate.Every(time.Second), 10)}, nil
 }
@@ -331,6 +335,9 @@ func (s *Server) leave(c *conn) {
 	delete(s.conns, c)
 	if b := s.budgets[c.peer.Serial]; b != nil && b.Tokens() >= float64(b.Burst()) {
 		delete(s.budgets, c.peer.Serial)
+	}
+	if b := s.began[c.peer.Serial]; b != nil && b.Tokens() >= differenceBurst {
+		delete(s.began, c.peer.Serial)
 	}
 }
 
