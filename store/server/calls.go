@@ -48,7 +48,7 @@ func (c *conn) read(m wire.Read) {
 		c.result(m.Number, 0, err)
 		return
 	}
-	for _, frame := range wire.Results(m.Number, snapshot) {
+	for frame := range wire.Results(m.Number, snapshot) {
 		if c.write(frame) != nil {
 			return
 		}

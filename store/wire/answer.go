@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -191,18 +192,22 @@ func (m Result) Encode() []byte {
 	return finish(appendPacked(b, appendEntries(nil, m.Entries)))
 }
 
-// Results returns a snapshot as frames.
-func Results(number uint64, s store.Snapshot) (frames [][]byte) {
-	for {
-		n := 0
-		for size := 0; n < len(s.Entries) && size < maxPart; n++ {
-			size += len(s.Entries[n].Key) + len(s.Entries[n].Value)
-		}
-		m := Result{Number: number, Revision: s.Revision, More: n < len(s.Entries),
-			Entries: s.Entries[:n]}
-		frames = append(frames, m.Encode())
-		if s.Entries = s.Entries[n:]; !m.More {
-			return frames
+// Results returns a snapshot as frames. It makes one when it is asked for, and clears its entries:
+// a client may take long to take all of them, and what it has taken is not in memory meanwhile.
+func Results(number uint64, s store.Snapshot) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for more := true; more; {
+			n := 0
+			for size := 0; n < len(s.Entries) && size < maxPart; n++ {
+				size += len(s.Entries[n].Key) + len(s.Entries[n].Value)
+			}
+			more = n < len(s.Entries)
+			frame := Result{Number: number, Revision: s.Revision, More: more,
+				Entries: s.Entries[:n]}.Encode()
+			clear(s.Entries[:n])
+			if s.Entries = s.Entries[n:]; !yield(frame) {
+				return
+			}
 		}
 	}
 }

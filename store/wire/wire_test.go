@@ -338,3 +338,36 @@ func BenchmarkBatch(b *testing.B) {
 	}
 	b.ReportMetric(float64(n), "bytes")
 }
+
+// TestResultsAreMadeInTurn: the frames of an answer have all of it, and what was sent is not kept
+// while a client takes the rest.
+func TestResultsAreMadeInTurn(t *testing.T) {
+	var s, got store.Snapshot
+	for i := range 5 {
+		s.Entries = append(s.Entries, store.Entry{Key: string(rune('a' + i)), Revision: 1,
+			Value: bytes.Repeat([]byte{byte(i)}, maxPart)})
+	}
+	want := bytes.Clone(s.Entries[4].Value)
+	n := 0
+	for frame := range Results(7, s) {
+		n++
+		for i := range s.Entries {
+			if kept := s.Entries[i].Value != nil; kept != (i >= n) {
+				t.Errorf("with frame %d, entry %d is kept: %v", n, i, kept)
+			}
+		}
+		m, err := DecodeResult(unframe(t, frame, TypeResult))
+		if err != nil || m.Number != 7 || m.More != (n < 5) {
+			t.Fatalf("frame %d: %v, more %v, %v", n, m.Number, m.More, err)
+		}
+		got.Entries = append(got.Entries, m.Entries...)
+	}
+	if len(got.Entries) != 5 || !bytes.Equal(got.Entries[4].Value, want) {
+		t.Errorf("%d entries", len(got.Entries))
+	}
+	for frame := range Results(8, store.Snapshot{Revision: 3}) {
+		if m, err := DecodeResult(unframe(t, frame, TypeResult)); err != nil || m.Revision != 3 {
+			t.Errorf("nothing: %v, %v", m, err)
+		}
+	}
+}
