@@ -140,3 +140,16 @@ func TestTexts(t *testing.T) {
 		}
 	}
 }
+
+// TestStoresAreFew: a description of the cluster has few weir-stores: a host tries all of them
+// before it tries one of them again.
+func TestStoresAreFew(t *testing.T) {
+	i := Identity{ID: Serial{1}, Epoch: 1, Stores: make([]string, maxStores)}
+	if err := i.Check(); err != nil {
+		t.Error(err)
+	}
+	i.Stores = append(i.Stores, "evil:1")
+	if err := i.Check(); err == nil {
+		t.Errorf("%d are possible", len(i.Stores))
+	}
+}

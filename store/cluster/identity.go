@@ -6,6 +6,11 @@ import (
 	"net/netip"
 )
 
+// maxStores is how many addresses of weir-stores there are at most. Each that does not answer costs
+// a host seconds, and the list has no signature: with any number a thief of the store could keep
+// hosts for days from trying those that they know from their invitation.
+const maxStores = 64
+
 // Identity is the document of IdentityKey: the identity of the cluster.
 type Identity struct {
 	Versioned
@@ -22,6 +27,10 @@ type Identity struct {
 func (i *Identity) Check() error {
 	if i.ID == (Serial{}) || i.Epoch == 0 {
 		return errors.New("a cluster needs an id and an epoch from 1")
+	}
+	if len(i.Stores) > maxStores {
+		return fmt.Errorf("%d addresses of weir-stores, at most %d are possible", len(i.Stores),
+			maxStores)
 	}
 	supernets := make([]netip.Prefix, len(i.Pools))
 	for n, p := range i.Pools {
