@@ -264,11 +264,15 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 		nat_phase(skb, c);
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
-	if (!resolve_duplicates(c, inner))
-		return REASON_NAT_PORTS;
-	set_key(p, look, w);
-	key_hash(look, cf, NAT_FLOW);
-	return resolve_duplicates(c, wire) ? 0 : REASON_NAT_PORTS;
+	if (resolve_duplicates(c, inner)) {
+		set_key(p, look, w);
+		key_hash(look, cf, NAT_FLOW);
+		if (resolve_duplicates(c, wire))
+			return 0;
+	}
+	// The CPU that has removed the inner entry may not have found the other one live yet.
+	remove_state(c, wire, wire_tag, GONE_DUPLICATE);
+	return REASON_NAT_PORTS;
 }
 
 // follow_first has the packet, whose translation could not be made, follow the one that another CPU

@@ -6,8 +6,8 @@
 // An entry is claimed by compare-and-swap of its tag, written, and then published by setting the
 // tag live. A removed entry rests for about 30 milliseconds before it is used again. So a packet on
 // another CPU that found it just before does not write into its successor. Two CPUs may insert one
-// key at once; each looks again after publishing, and the entry at the lower place stays. fast_new
-// looks before it publishes.
+// key at once; each looks again after publishing, and the entry at the lower place stays, see
+// order_of. fast_new looks before it publishes.
 #pragma once
 
 #include "hash.h"

@@ -277,16 +277,26 @@ static __always_inline int find_place(struct cpu *c, struct config *cf, const st
 	return reclaim(c, cf) && claim(c, 1);
 }
 
+// order_of returns where the entry at a place stands among those with its key: the first one stays.
+// Both halves of a translation stand where its inner one is. By their own places each of two CPUs
+// could remove the other's translation.
+static __always_inline __u32 order_of(struct set *s, __u32 place)
+{
+	struct side *low = low_side(s, place);
+
+	return low->rule == NAT_RULE && low->flags & META_WIRE ? partner_of(low) : place;
+}
+
 // remove_duplicate compares the live entry at `place`, which is ours, with one at another place
-// that has the same identity. Of two live ones with the same key the one at the lower place stays.
+// that has the same identity. Of two live ones with the same key the first by order_of stays.
 // Ours is also removed if fast_new is about to fill another one: fast_new may have looked for
 // duplicates before ours was there. If it has seen ours, it gives up, and the slow path makes
 // another entry. remove_duplicate returns 0 if it removed ours.
 __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 {
-	struct set *s = set_at(other / WAYS);
+	struct set *s = set_at(other / WAYS), *ours = set_at(place / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
-	if (!c || !s || !t || other == place)
+	if (!c || !s || !ours || !t || other == place)
 		return 1;
 	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
 	if (tag == fast_claim(c->look.tag)) {
@@ -295,7 +305,7 @@ __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 	}
 	if (!same_tag(tag, c->look.tag) || !same_ends(s, other % WAYS, &c->look.key))
 		return 1;
-	if (other > place) {
+	if (order_of(s, other) > order_of(ours, place)) {
 		remove_state(c, other, c->look.tag, GONE_DUPLICATE);
 		return 1;
 	}

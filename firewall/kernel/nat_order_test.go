@@ -1,0 +1,134 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/packet/build"
+)
+
+// clientAmid sends the first packet of flows to a published port until the translation of one
+// leaves ways before its inner entry and behind its wire entry. It returns the client's port and
+// both entries.
+func (f *frames) clientAmid() (port int, inner, wire *entry) {
+	f.t.Helper()
+	for port = 10000; ; port++ {
+		f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
+		inner, wire = nil, nil
+		for x, err := range f.engine.entries() {
+			f.must(err)
+			if x.translation() && x.sides[0].Flags&metaWire == 0 {
+				inner = x
+			} else if x.translation() {
+				wire = x
+			}
+		}
+		f.must(f.engine.endWhere(func(*entry) bool { return true }))
+		if inner != nil && wire != nil && inner.place%ways > 0 && wire.place%ways < ways-1 &&
+			inner.place/ways != wire.place/ways {
+			return port, inner, wire
+		}
+	}
+}
+
+// setTag sets the tag at a place, tagAt returns it.
+func (f *frames) setTag(place uint32, tag uint64) {
+	f.t.Helper()
+	var line weirTagLine
+	f.must(f.engine.objects.Tags.Lookup(place/ways, &line))
+	line.Tag[place%ways] = tag
+	f.must(f.engine.objects.Tags.Put(place/ways, &line))
+}
+
+func (f *frames) tagAt(place uint32) uint64 {
+	f.t.Helper()
+	var line weirTagLine
+	f.must(f.engine.objects.Tags.Lookup(place/ways, &line))
+	return line.Tag[place%ways]
+}
+
+// copyTo writes the addresses and sides of an entry, half of a translation, to another place of its
+// set. It is younger than any packet.
+func (f *frames) copyTo(x *entry, place, partner uint32) {
+	f.t.Helper()
+	var s weirSet
+	f.must(f.engine.objects.States.Lookup(place/ways, &s))
+	at := place % ways
+	s.Addr[at] = s.Addr[x.place%ways]
+	for i := range uint32(2) {
+		side := x.sides[i]
+		side.Last += int64(time.Hour)
+		side.Created += int64(time.Hour)
+		s.Side[at*2+i] = side
+	}
+	s.Side[at*2].Track = partner
+	f.must(f.engine.objects.States.Put(place/ways, &s))
+}
+
+// sendMeanwhile sends the first packet of a client while another CPU sets the tag at a place: see
+// meanwhile.
+func (f *frames) sendMeanwhile(port int, function, in string, place uint32, tag uint64) {
+	f.t.Helper()
+	t := f.t.(*testing.T)
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	meanwhile(t, spec.Programs["weir_in_slow"], function, in, 1, place, tag)
+	var late *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &late}))
+	defer late.Close()
+	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), late))
+	f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
+}
+
+const (
+	identity  = ^uint64(14) // TAG_IDENTITY, also the tag of an entry that the slow path fills
+	fastClaim = 4           // fast_claim: TAG_HALF_OPEN
+	freeTag   = 1 << 3      // of an entry that is free from the second tick on
+)
+
+// TestTranslationsInOppositeOrder: two CPUs make the translation of one flow. The inner entry of
+// the one lies first, and the wire entry of the other. The one that finds the other's translation
+// last does not end it if its own is the one that goes: otherwise none would be left.
+func TestTranslationsInOppositeOrder(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	port, inner, wire := f.clientAmid()
+	otherInner, otherWire := inner.place-1, wire.place+1
+	f.setTag(inner.place, 0)
+	f.setTag(wire.place, 0)
+	f.copyTo(inner, otherInner, otherWire)
+	f.copyTo(wire, otherWire, otherInner)
+	f.setTag(otherInner, inner.tag&identity)
+	f.setTag(otherWire, wire.tag&identity)
+	// The other translation becomes live when this CPU has looked for its inner entry. For the
+	// test it is enough if its wire entry does.
+	f.sendMeanwhile(port, "join_halves", "states", otherWire, wire.tag)
+	if tag := f.tagAt(otherWire); tag != wire.tag {
+		t.Errorf("the wire entry of the translation that lies first has the tag %x", tag)
+	}
+	if tag := f.tagAt(wire.place); tag&3 == 3 {
+		t.Errorf("the other one is there, too")
+	}
+}
+
+// TestHalfOfALostTranslation: the CPU whose translation another one has ended while only the inner
+// entry was live leaves no wire entry, behind which the flow would have no translation for a
+// second.
+func TestHalfOfALostTranslation(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	port, inner, wire := f.clientAmid()
+	f.setTag(inner.place, 0)
+	f.setTag(wire.place, 0)
+	f.copyTo(inner, inner.place-1, 0)
+	f.setTag(inner.place-1, inner.tag&identity|fastClaim) // what this CPU's entry gives way to
+	f.sendMeanwhile(port, "resolve_duplicates", "tags", inner.place, freeTag)
+	for x, err := range f.engine.entries() {
+		f.must(err)
+		if x.translation() {
+			t.Errorf("half of a translation is left at %d", x.place)
+		}
+	}
+}
