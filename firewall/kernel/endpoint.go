@@ -185,14 +185,19 @@ func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
 }
 
 // DeleteEndpoint forgets a pod, see forward.Forwarder. Its interface stays guarded for as long as
-// it exists.
+// it exists. After an error a repeat does what is left: while states of the pod are there, no other
+// pod may get its addresses.
 func (e *Engine) DeleteEndpoint(index uint32) error {
 	e.mu.Lock()
 	v, known := e.endpoints[index]
 	if !known {
+		v, known = e.undeleted[index]
+	}
+	if !known {
 		e.mu.Unlock()
 		return nil
 	}
+	e.undeleted[index] = v
 	err := e.dropEndpointLocked(&v)
 	ours := map[netip.Addr]bool{}
 	for _, a := range v.Addr[:v.Count] {
@@ -202,9 +207,15 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 		}
 	}
 	e.mu.Unlock()
-	return errors.Join(err, e.endWhere(func(x *entry) bool {
+	err = errors.Join(err, e.endWhere(func(x *entry) bool {
 		return ours[addrOf(x.addr[0], x.addr[1])] || ours[addrOf(x.addr[2], x.addr[3])]
 	}))
+	if err == nil {
+		e.mu.Lock()
+		delete(e.undeleted, index)
+		e.mu.Unlock()
+	}
+	return err
 }
 
 func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
@@ -213,8 +224,10 @@ func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
 		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		errs = append(errs, err)
 	}
-	delete(e.endpoints, v.Ifindex)
-	e.places[v.Place] = false
+	if _, counts := e.endpoints[v.Ifindex]; counts { // else another pod may have its place by now
+		delete(e.endpoints, v.Ifindex)
+		e.places[v.Place] = false
+	}
 	return errors.Join(append(errs, e.putForwardingLocked(), e.followPeerLocked(v.Ifindex))...)
 }
 

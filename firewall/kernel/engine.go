@@ -91,6 +91,7 @@ type Engine struct {
 
 	forwarding weirForwarding          // guarded by mu; what is in the map
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
+	undeleted  map[uint32]weirEndpoint // guarded by mu; as endpoints; DeleteEndpoint has failed
 	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQdiscLinks
 	policies   []Policy                // guarded by mu; SetStack
 	asked      []Policy                // guarded by mu; what the map of policies is known to hold
@@ -148,7 +149,7 @@ func openWith(c Config, load loader) (*Engine, error) {
 	}
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{},
-		links:  map[uint32]*attachment{},
+		links: map[uint32]*attachment{}, undeleted: map[uint32]weirEndpoint{},
 		noPeer: c.NoRedirectPeer, staged: map[string][]rule.TableEntry{},
 	}
 	if c.Dir != "" {
