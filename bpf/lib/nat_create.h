@@ -276,9 +276,9 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 }
 
 // follow_first has the packet, whose translation could not be made, follow the one that another CPU
-// has made for the other of the flow's first packets, if it leads to where the rules have let the
-// packet go. That CPU may have chosen another source port: then the state that the packet has made
-// belongs to no flow.
+// has made for the other of the flow's first packets, if it leads to where nat->new does, which the
+// rules have let pass. That CPU may have chosen another source port: then the state that the packet
+// has made belongs to no flow. nat->new stays if it returns 0.
 __noinline int follow_first(struct cpu *c)
 {
 	if (!c)
@@ -287,21 +287,30 @@ __noinline int follow_first(struct cpu *c)
 	struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct tuple *t = &nat->new;
-	__u32 instance = nat->nat_rule, ports = ports_of(p);
+	__u64 hi = t->dst_hi, lo = t->dst_lo;
+	__u32 instance = nat->nat_rule, ports = t->ports;
+	struct address src = {t->src_hi, t->src_lo};
 	set_key(p, look, &nat->orig);
 	if (!nat_follow(c, META_WIRE))
 		return 0;
 	nat->nat_rule = instance;
-	__u64 other =
-		(t->dst_hi ^ p->dst_hi) | (t->dst_lo ^ p->dst_lo) | ((t->ports ^ ports) & 0xffff);
-	if (other || (t->ports != ports && !new_state(look))) {
-		tuple_of(p, t);
+	// a state with the addresses on the wire is that of both packets
+	__u32 own = exists(look->first_flow) && (!instance || instance & SEEN_TRANSLATED);
+	__u64 other = (t->dst_hi ^ hi) | (t->dst_lo ^ lo) | ((t->ports ^ ports) & 0xffff);
+	if (other || (t->ports != ports && own && !new_state(look))) {
+		t->src_hi = src.hi;
+		t->src_lo = src.lo;
+		t->dst_hi = hi;
+		t->dst_lo = lo;
+		t->ports = ports;
 		return 0;
 	}
 	if (unlikely(t->ports != ports)) {
-		remove_state(c, look->first_place, look->first_tag, GONE_DUPLICATE);
-		look->first_flow = NONE;
-		c->verdict.state = USE_NONE;
+		if (own) {
+			remove_state(c, look->first_place, look->first_tag, GONE_DUPLICATE);
+			look->first_flow = NONE;
+			c->verdict.state = USE_NONE;
+		}
 		apply_tuple(p, nat, t);
 	}
 	return 1;

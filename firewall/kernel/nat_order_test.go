@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -16,21 +17,30 @@ func (f *frames) clientAmid() (port int, inner, wire *entry) {
 	f.t.Helper()
 	for port = 10000; ; port++ {
 		f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
-		inner, wire = nil, nil
-		for x, err := range f.engine.entries() {
-			f.must(err)
-			if x.translation() && x.sides[0].Flags&metaWire == 0 {
-				inner = x
-			} else if x.translation() {
-				wire = x
-			}
-		}
+		inner, wire = f.halves()
 		f.must(f.engine.endWhere(func(*entry) bool { return true }))
 		if inner != nil && wire != nil && inner.place%ways > 0 && wire.place%ways < ways-1 &&
 			inner.place/ways != wire.place/ways {
 			return port, inner, wire
 		}
 	}
+}
+
+// halves returns the entries of the only translation, nil if there is none.
+func (f *frames) halves() (inner, wire *entry) {
+	f.t.Helper()
+	for x, err := range f.engine.entries() {
+		f.must(err)
+		if !x.translation() { // a state
+			continue
+		}
+		if x.sides[0].Flags&metaWire == 0 {
+			inner = x
+		} else {
+			wire = x
+		}
+	}
+	return inner, wire
 }
 
 // setTag sets the tag at a place, tagAt returns it.
@@ -130,5 +140,34 @@ func TestHalfOfALostTranslation(t *testing.T) {
 		if x.translation() {
 			t.Errorf("half of a translation is left at %d", x.place)
 		}
+	}
+}
+
+// TestHostFollowsItsOtherFirstPacket: a packet of the host to its own published port, which another
+// CPU translates at the same time, follows that translation, although it has chosen another port.
+func TestHostFollowsItsOtherFirstPacket(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	_, frame := f.frame(end(hostAddr, 5000), end(hostAddr, 8080), build.UDP{}, 0)
+	code, first := f.run(f.engine.objects.WeirLocal, loopback, loopback, frame)
+	if code != redirected {
+		t.Fatalf("the first packet: %d", code)
+	}
+	inner, wire := f.halves()
+	f.copyTo(inner, inner.place, wire.place)
+	f.copyTo(wire, wire.place, inner.place)
+	f.setTag(wire.place, wire.tag&identity)
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	meanwhile(t, spec.Programs["weir_local"], "nat_create", "pods", 1, wire.place, wire.tag)
+	var late *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_local": &late}))
+	defer late.Close()
+	code, second := f.run(late, loopback, loopback, frame)
+	if code != redirected || !bytes.Equal(first, second) {
+		t.Errorf("the second packet: %d\n%x, the first was\n%x", code, second, first)
+	}
+	if n := len(f.pairs()); n != 1 {
+		t.Errorf("%d translations", n)
 	}
 }
