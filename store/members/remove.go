@@ -47,8 +47,12 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 		return err
 	}
 	node, revision, ok, err := read[cluster.Node](key, got)
-	if _, bound := by.Bound[name]; err != nil && bound {
-		ok, err, revision = false, nil, got.Entries[0].Revision // a thief has written it
+	_, bound := by.Bound[name]
+	if err == nil && ok {
+		err = by.check(&node, key, name, bound)
+	}
+	if err != nil && bound { // a thief has written it
+		ok, err, revision = false, nil, got.Entries[0].Revision
 	}
 	if err != nil {
 		return err
@@ -60,14 +64,6 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	}
 	if !ok {
 		return errors.Join(removeRest(ctx, s, name), fmt.Errorf("there is no host %s", name))
-	}
-	if node.Name != name {
-		err = fmt.Errorf("it is the certificate of %s", node.Name)
-	} else if by.Key != nil {
-		err = node.Verify(by.CA)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
 	}
 	record, unchanged, err := removalRecordOf(ctx, s, &node, by)
 	if err != nil {
@@ -100,6 +96,21 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 		return err
 	}
 	return removeRest(ctx, s, name)
+}
+
+// check returns an error for a certificate that is not that of the host. It needs the CA's
+// signature if an administrator signs the removal, or if the store host knows one without the
+// store.
+func (by *Signing) check(node *cluster.Node, key, name string, bound bool) (err error) {
+	if node.Name != name {
+		err = fmt.Errorf("it is the certificate of %s", node.Name)
+	} else if by.Key != nil || bound {
+		err = node.Verify(by.CA)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
 }
 
 func removedKey(name string) string { return cluster.RemovedTree + "node/" + name }

@@ -139,3 +139,41 @@ func TestRemovedDespiteGarbage(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovedDespiteForgery: whatever certificate a thief of the store has put in the place of that
+// of a host, the host can be removed, with and without the rules lock, and no other one is.
+func TestRemovedDespiteForgery(t *testing.T) {
+	for _, locked := range []bool{false, true} {
+		for _, what := range []string{"that of c", "one without the CA's signature"} {
+			f := found(t, pool("10.0.0.0/16", 24))
+			f.join(t, "b")
+			f.join(t, "c")
+			b, _ := f.node(t, "b")
+			c, other := f.node(t, "c")
+			forged := other.Value
+			if what != "that of c" {
+				changed, err := b, error(nil)
+				changed.Serial = c.Serial
+				if forged, err = cluster.Encode(&changed); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.write(t, cluster.NodeTree+"b", forged)
+			by := f.remover()
+			if locked {
+				by, _ = f.signing(t)
+				by.Bound = f.certificates()
+			}
+			if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
+				t.Errorf("with %s, signed %v: %v", what, locked, err)
+				continue
+			}
+			if _, there := f.value(t, cluster.NodeTree+"b"); there {
+				t.Errorf("with %s, signed %v: the certificate is there", what, locked)
+			}
+			if got := f.revokedNow(t); !slices.Equal(got, []cluster.Serial{b.Serial}) {
+				t.Errorf("with %s, signed %v: %v are revoked, not %v", what, locked, got, b.Serial)
+			}
+		}
+	}
+}
