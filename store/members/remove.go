@@ -11,8 +11,12 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// maxChunks is how many chunks of pods the first transaction of a removal deletes.
-const maxChunks = 100
+// maxChunks is how many chunks of pods the first transaction of a removal deletes at most, and
+// maxReleases how many ranges it releases. A certificate has no more ranges than that.
+const (
+	maxChunks   = 100
+	maxReleases = 64
+)
 
 // Signing is the administrator who signs a removal, as a cluster with keys of administrators needs
 // it, and what is known without the store, which may be stolen. The zero value signs nothing.
@@ -69,11 +73,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return err
 	}
-	ranges, err := s.Read(ctx, cluster.RangeTree, 0)
-	if err != nil {
-		return err
-	}
-	t, err := cluster.ReleaseRanges(ranges, name)
+	t, err := by.release(ctx, s, &node)
 	if err != nil {
 		return err
 	}
@@ -89,13 +89,35 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return err
 	}
-	for _, e := range pods.Entries[:min(len(pods.Entries), maxChunks)] {
+	chunks := min(len(pods.Entries), maxChunks, store.MaxOperations-len(t.Put)-len(t.Delete))
+	for _, e := range pods.Entries[:chunks] {
 		t.Delete = append(t.Delete, e.Key)
 	}
 	if _, err := s.Commit(ctx, t); err != nil {
 		return err
 	}
 	return removeRest(ctx, s, name)
+}
+
+// release returns what releases the ranges of a host. Those of its certificates come first: a thief
+// of the store may have written any number of others, and a transaction has few operations.
+func (by *Signing) release(ctx context.Context, s store.Store, node *cluster.Node) (t store.Txn,
+	err error) {
+	all, err := s.Read(ctx, cluster.RangeTree, 0)
+	if err != nil {
+		return t, err
+	}
+	rank := map[string]int{}
+	for _, r := range slices.Concat(node.Ranges, by.Bound[node.Name].Ranges) {
+		rank[cluster.RangeKey(r)] = -1
+	}
+	slices.SortStableFunc(all.Entries, func(a, b store.Entry) int {
+		return rank[a.Key] - rank[b.Key]
+	})
+	t, err = cluster.ReleaseRanges(all, node.Name)
+	n := min(len(t.Put), maxReleases)
+	t.Compare, t.Put = t.Compare[:n], t.Put[:n]
+	return t, err
 }
 
 // check returns an error for a certificate that is not that of the host. It needs the CA's

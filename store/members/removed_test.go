@@ -2,6 +2,7 @@ package members_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -175,5 +176,29 @@ func TestRemovedDespiteForgery(t *testing.T) {
 				t.Errorf("with %s, signed %v: %v are revoked, not %v", what, locked, got, b.Serial)
 			}
 		}
+	}
+}
+
+// TestRemovedDespiteRanges: however many ranges a thief of the store has given to a host, it can be
+// removed, and its own range is released.
+func TestRemovedDespiteRanges(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	joined := f.join(t, "b")
+	for i := range 2 * store.MaxOperations {
+		f.write(t, fmt.Sprintf("%s9.%d.0.0_16", cluster.RangeTree, i), []byte(`{"name":"b"}`))
+	}
+	for i := range store.MaxOperations {
+		f.write(t, fmt.Sprintf("%sb/%04d", cluster.PodsTree, i), []byte("1"))
+	}
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := f.value(t, cluster.RangeKey(joined.Ranges[0])); !strings.Contains(string(e.Value),
+		`"released":true`) {
+		t.Errorf("its range: %s", e.Value)
+	}
+	got, err := f.model.Read(t.Context(), cluster.PodsTree+"b/", 0)
+	if err != nil || len(got.Entries) > 0 {
+		t.Errorf("%d chunks of pods, %v", len(got.Entries), err)
 	}
 }
