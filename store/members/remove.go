@@ -58,6 +58,9 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil && bound { // a thief has written it
 		ok, err, revision = false, nil, got.Entries[0].Revision
 	}
+	if errors.Is(err, cluster.ErrDocument) {
+		return deleteGarbage(ctx, s, name, got.Entries[0])
+	}
 	if err != nil {
 		return err
 	}
@@ -97,6 +100,23 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 		return err
 	}
 	return removeRest(ctx, s, name)
+}
+
+// deleteGarbage deletes what is in the place of the certificate of a host and is not a document: a
+// thief of the store has written it. Commands of administrators fail while it is there.
+// It returns an error: if there was a host of that name, its certificate is not known here.
+func deleteGarbage(ctx context.Context, s store.Store, name string, had store.Entry) error {
+	t, err := countMembers(ctx, s)
+	if err != nil {
+		return err
+	}
+	t.Compare = append(t.Compare, store.Compare{Key: had.Key, Revision: had.Revision})
+	t.Delete = append(t.Delete, had.Key)
+	if _, err := s.Commit(ctx, t); err != nil {
+		return err
+	}
+	return errors.Join(removeRest(ctx, s, name), fmt.Errorf("there is no host %s: what was in the "+
+		"place of its certificate is deleted", name))
 }
 
 // release returns what releases the ranges of a host. Those of its certificates come first: a thief

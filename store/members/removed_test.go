@@ -202,3 +202,23 @@ func TestRemovedDespiteRanges(t *testing.T) {
 		t.Errorf("%d chunks of pods, %v", len(got.Entries), err)
 	}
 }
+
+// TestGarbageInThePlaceOfAHost: what a thief of the store has written in the place of a certificate
+// of a host that there never was can be deleted, and the name is free then. What a later Weir has
+// written stays.
+func TestGarbageInThePlaceOfAHost(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.write(t, cluster.NodeTree+"b", []byte("garbage"))
+	f.write(t, cluster.NodeTree+"c", []byte(`{"version":2}`))
+	f.join(t, "d")
+	for name, deleted := range map[string]bool{"b": true, "c": false} {
+		err := members.Remove(t.Context(), f.model, name, f.remover())
+		if err == nil || strings.Contains(err.Error(), "there is no host") != deleted {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, there := f.value(t, cluster.NodeTree+name); there == deleted {
+			t.Errorf("%s is there: %v", name, there)
+		}
+	}
+	f.join(t, "b")
+}
