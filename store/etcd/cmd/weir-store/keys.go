@@ -79,7 +79,8 @@ func (h home) keys(ctx context.Context, s store.Store) (d cluster.Digest, err er
 }
 
 // known adds what this store host knows without the store. The store's keys of administrators count
-// as far as they follow from that.
+// as far as they follow from that. What is not a list of keys counts as none: a thief of the store
+// must not keep hosts from being removed by that.
 func (h home) known(ctx context.Context, s store.Store, by members.Signing) (members.Signing,
 	error) {
 	var err error
@@ -87,7 +88,7 @@ func (h home) known(ctx context.Context, s store.Store, by members.Signing) (mem
 		return by, err
 	}
 	list, _, err := h.list(ctx, s)
-	if err != nil && !list.Locked() {
+	if err != nil && !list.Locked() && !errors.Is(err, cluster.ErrDocument) {
 		return by, err
 	}
 	by.Admins = list.Keys
@@ -112,19 +113,22 @@ func (h home) caKeys() (keys []cluster.Key, err error) {
 }
 
 // list returns the list of keys that hosts demand, of the cluster with this id. If the store's do
-// not follow from those that this host knows, these are returned with the error.
+// not follow from those that this host knows, or are none, these are returned with the error.
 func (h home) list(ctx context.Context, s store.Store) (l cluster.KeyList, of cluster.Serial,
 	err error) {
-	doc, _, err := document[cluster.AdminKeys](ctx, s, cluster.KeysKey)
-	if err != nil {
-		return l, of, err
-	}
-	id, err := readIdentity(ctx, s)
-	if err != nil {
-		return l, of, err
-	}
 	known, err := h.pinnedKeys()
 	if err != nil {
+		return l, of, err
+	}
+	doc, _, err := document[cluster.AdminKeys](ctx, s, cluster.KeysKey)
+	var id cluster.Identity
+	if err == nil {
+		id, err = readIdentity(ctx, s)
+	}
+	switch {
+	case errors.Is(err, cluster.ErrDocument):
+		return known, of, err
+	case err != nil:
 		return l, of, err
 	}
 	if l, err = followKeys(known, id.ID, &doc); err != nil {

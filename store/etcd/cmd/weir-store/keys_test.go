@@ -122,3 +122,46 @@ func TestKeysOfFurtherStoreHosts(t *testing.T) {
 		t.Errorf("init with the keys of a thief in the store: %s", said)
 	}
 }
+
+// TestRemovedDespiteGarbageKeys: what a thief of the store has written in the place of the keys of
+// administrators, or of the identity of the cluster, keeps no host from being removed. With the
+// rules lock the removal needs a signature as before.
+func TestRemovedDespiteGarbageKeys(t *testing.T) {
+	for _, init := range [][]string{nil, {"-signed"}} {
+		l := newLab(t)
+		a := l.init(t, init...)
+		a.serve(t)
+		remove := []string{"remove"}
+		if init != nil {
+			remove = append(remove, "-sign", l.adminFile())
+		}
+		at := map[string]string{"x": cluster.KeysKey, "y": cluster.IdentityKey}
+		for name := range at {
+			l.join(t, a, name)
+		}
+		h := home(a.dir)
+		cfg, err := h.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		database, err := h.driver(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer database.Close()
+		for _, name := range []string{"x", "y"} {
+			commit(t, database, put(at[name], "garbage"))
+			if init != nil {
+				said := a.fails(t, "remove", name)
+				if !strings.Contains(said, "only signed removals") {
+					t.Errorf("without a signature: %s", said)
+				}
+			}
+			a.run(t, append(remove, name)...)
+			_, there, err := document[cluster.Node](t.Context(), database, cluster.NodeTree+name)
+			if there || err != nil {
+				t.Errorf("%s with garbage in %s, %v: %v, %v", name, at[name], init, there, err)
+			}
+		}
+	}
+}
