@@ -180,7 +180,9 @@ func revoke(ctx context.Context, c *call) error {
 	return err
 }
 
-// changeIssued changes the list of the certificates in force.
+// changeIssued changes the list of the certificates in force. What is not a list counts as none: a
+// thief of the store has written it, and no administrator can connect until there is a new
+// certificate.
 func changeIssued(ctx context.Context, d *etcd.Driver,
 	change func(*cluster.Issued)) error {
 	for {
@@ -192,7 +194,10 @@ func changeIssued(ctx context.Context, d *etcd.Driver,
 		at := store.Compare{Key: cluster.IssuedKey}
 		for _, e := range got.Entries {
 			at.Revision = e.Revision
-			if doc, err = cluster.Decode[cluster.Issued](e.Value); err != nil {
+			doc, err = cluster.Decode[cluster.Issued](e.Value)
+			if errors.Is(err, cluster.ErrDocument) {
+				doc = cluster.Issued{}
+			} else if err != nil {
 				return err
 			}
 		}

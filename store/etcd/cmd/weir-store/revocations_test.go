@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -77,6 +78,30 @@ func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
 		t.Fatal(err)
 	}
 	return string(value)
+}
+
+// TestIssueDespiteGarbage: what a thief of the store has written in the place of the list of
+// certificates in force keeps no one from issuing new ones.
+func TestIssueDespiteGarbage(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	a.serve(t)
+	h := home(a.dir)
+	cfg, err := h.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	database, err := h.driver(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close()
+	commit(t, database, put(cluster.IssuedKey, "garbage"))
+	a.run(t, "issue", "admin:b", filepath.Join(l.dir, "b.pem"))
+	doc, _, err := document[cluster.Issued](t.Context(), database, cluster.IssuedKey)
+	if err != nil || len(doc.Certificates) != 1 || doc.Certificates[0].ID != "admin:b" {
+		t.Errorf("in force are %v, %v", doc.Certificates, err)
+	}
 }
 
 // TestRevokedOfAnEarlierWeir: the file of an earlier Weir, which has both kinds in one list, ends
