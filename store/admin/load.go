@@ -58,6 +58,9 @@ func read(ctx context.Context, s store.Store) (*state, error) {
 		case e.Key == cluster.KeysKey:
 			st.keys, err = cluster.Decode[cluster.AdminKeys](e.Value)
 		case strings.HasPrefix(e.Key, cluster.NodeTree):
+			if cluster.CheckName(strings.TrimPrefix(e.Key, cluster.NodeTree)) != nil {
+				continue // no host has that name, and weir node remove refuses it
+			}
 			var n cluster.Node
 			n, err = cluster.Decode[cluster.Node](e.Value)
 			st.nodes = append(st.nodes, n)

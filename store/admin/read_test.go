@@ -46,6 +46,27 @@ func TestReadsNothingOfHosts(t *testing.T) {
 	}
 }
 
+// TestReadsHostsOnly: what a thief of the store has written below the certificates of hosts, under
+// a name that no host can have, keeps no administrator from a command: no other command deletes it.
+// What may be in the place of the certificate of a host does.
+func TestReadsHostsOnly(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct {
+		name  string
+		reads bool
+	}{{"a/b", true}, {"not a name", true}, {"c", false}} {
+		key := cluster.NodeTree + c.name
+		if _, err := l.model.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key,
+			Value: []byte("garbage")}}}); err != nil {
+			t.Fatal(err)
+		}
+		st, err := read(t.Context(), l.admin)
+		if (err == nil) != c.reads || err == nil && len(st.nodes) != 2 {
+			t.Errorf("with %s: %v", key, err)
+		}
+	}
+}
+
 // TestReadEnds: a store that drops every revision at once does not keep an administrator for ever.
 func TestReadEnds(t *testing.T) {
 	l := newLab(t)
