@@ -130,6 +130,26 @@ func TestBackupOfAStolenStore(t *testing.T) {
 	}
 }
 
+// TestRestoreWithoutIssued: a backup of a store in which a thief has replaced the list of the
+// certificates in force can be restored. None is in force then.
+func TestRestoreWithoutIssued(t *testing.T) {
+	f := found(t)
+	f.write(t, cluster.IssuedKey, []byte("garbage"))
+	all, err := f.model.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := storetest.NewModel(time.Second)
+	if _, err := restore(t, s, all.Entries, members.PriorState{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := (&founded{model: s}).value(t, cluster.IssuedKey)
+	if doc, err := cluster.Decode[cluster.Issued](e.Value); err != nil ||
+		len(doc.Certificates) > 0 {
+		t.Errorf("in force are %v, %v", doc.Certificates, err)
+	}
+}
+
 // stolen is a store with content that no transaction writes.
 type stolen struct {
 	store.Store

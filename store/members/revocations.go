@@ -2,6 +2,7 @@ package members
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,9 @@ func (b *backup) revoke() error {
 		switch {
 		case e.Key == cluster.IssuedKey:
 			issued, err := cluster.Decode[cluster.Issued](e.Value)
-			if err != nil {
+			if errors.Is(err, cluster.ErrDocument) {
+				issued = cluster.Issued{} // certificates are issued again
+			} else if err != nil {
 				return fmt.Errorf("%s: %w", e.Key, err)
 			}
 			issued.Revoke(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
