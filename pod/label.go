@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/weirnet/weir/internal/atomicfile"
 )
 
 // Label changes the labels of a container, found by its id or its pod's name: those of all its
@@ -25,7 +27,7 @@ func (m *Manager) Label(ctx context.Context, name, ifName string, set map[string
 		return nil, err
 	}
 	defer release()
-	var before []Pod
+	var changes []*relabelling
 	for _, p := range pods {
 		labels := maps.Clone(p.Labels)
 		if labels == nil {
@@ -40,15 +42,13 @@ func (m *Manager) Label(ctx context.Context, name, ifName string, set map[string
 		if err := errors.Join(p.checkFixed(labels), next.checkLabels()); err != nil {
 			return nil, err
 		}
-		before, after = append(before, *p), append(after, next)
-	}
-	for i := range after {
-		if err := m.relabel(pods[i], before[i], after[i]); err != nil {
-			for j := range i {
-				err = errors.Join(err, m.relabel(pods[j], after[j], before[j]))
-			}
-			return nil, err
+		after = append(after, next)
+		if !maps.Equal(p.Labels, labels) {
+			changes = append(changes, &relabelling{pod: p, before: *p, after: next})
 		}
+	}
+	if err := m.relabel(changes); err != nil {
+		return nil, err
 	}
 	return after, nil
 }
@@ -88,25 +88,57 @@ func (m *Manager) claimAll(ctx context.Context, container, ifName string) (pods 
 	return pods, release, nil
 }
 
-// relabel changes the labels of one pod. The record comes first: a process that ends behind it has
-// changed them, since the next one computes the tables from the records. After an error the labels
-// are those from before.
-func (m *Manager) relabel(p *Pod, before, after Pod) error {
-	if maps.Equal(before.Labels, after.Labels) {
-		return nil
-	}
-	m.step("label: record")
-	if err := m.store.save(&after); err != nil {
-		return err
+// relabelling is a change of the labels of one pod.
+type relabelling struct {
+	pod           *Pod
+	before, after Pod
+	record        *atomicfile.Pending // of after
+}
+
+// relabel changes the labels of pods, of all or of none. The new records are on the disk before the
+// tables change and take their places afterwards: that needs no space, and labels that the tables
+// refuse are in no record. A process that ends before has not changed the labels, since the next
+// one computes the tables from the records.
+func (m *Manager) relabel(all []*relabelling) (err error) {
+	entered := 0 // in the tables
+	defer func() {
+		if err == nil {
+			return
+		}
+		for i, r := range all {
+			if r.record != nil {
+				r.record.Discard()
+			}
+			if i < entered {
+				err = errors.Join(err, m.config.OnLabel(r.after, r.before), m.store.save(&r.before))
+			}
+		}
+	}()
+	m.step("label: prepare")
+	for _, r := range all {
+		if r.record, err = m.store.prepare(&r.after); err != nil {
+			return err
+		}
 	}
 	m.step("label: tables")
-	if err := m.config.OnLabel(before, after); err != nil {
-		return fmt.Errorf("labels of pod %s: %w", p.Name, errors.Join(err, m.store.save(&before)))
+	for _, r := range all {
+		if err := m.config.OnLabel(r.before, r.after); err != nil {
+			return fmt.Errorf("labels of pod %s: %w", r.pod.Name, err)
+		}
+		entered++
+	}
+	m.step("label: record")
+	for _, r := range all {
+		if err := r.record.Commit(); err != nil {
+			return fmt.Errorf("pod record of %s: %w", r.pod.Name, err)
+		}
 	}
 	m.step("label: done")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.Labels = after.Labels // a map of its own: those who have the one before may still read it
+	for _, r := range all {
+		r.pod.Labels = r.after.Labels // a new map: those who have the one before may still read it
+	}
 	return nil
 }
 

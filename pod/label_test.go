@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -127,7 +128,7 @@ func TestLabelCrash(t *testing.T) {
 	b.m.Close()
 	b.start(enter)
 	b.attach("one", Spec{Labels: map[string]string{"app": "0"}})
-	for at, want := range []string{"0", "2", "3", "4"} {
+	for at, want := range []string{"0", "0", "0", "4", "5"} {
 		value := fmt.Sprint(at + 1)
 		steps := b.crash(at, func() error {
 			_, err := b.m.Label(t.Context(), "one", "", map[string]string{"app": value}, nil)
@@ -138,5 +139,35 @@ func TestLabelCrash(t *testing.T) {
 			t.Errorf("after %v: the list has %s, the tables %s, want %s", steps, has,
 				tables["one/eth0"], want)
 		}
+	}
+}
+
+// TestLabelRefusedOnAFullDisk: the tables refuse the labels of one interface while the disk is
+// full. After a restart no interface of the container has them.
+func TestLabelRefusedOnAFullDisk(t *testing.T) {
+	b := newFixture(t)
+	fill, clear := b.smallDisk()
+	b.attach("one", Spec{Labels: map[string]string{"app": "web"}})
+	b.attach("one", Spec{IfName: "eth1", Labels: map[string]string{"app": "web"}})
+	b.m.config.OnLabel = func(before, after Pod) error {
+		fill()
+		if before.IfName == "eth1" && after.Labels["app"] == "db" {
+			return errors.New("no space")
+		}
+		return nil
+	}
+	app := map[string]string{"app": "db"}
+	if _, err := b.m.Label(t.Context(), "one", "", app, nil); err == nil {
+		t.Error("the labels were not refused")
+	}
+	clear()
+	b.restart(func(*Config) {})
+	for _, key := range []string{"one/eth0", "one/eth1"} {
+		if has := b.labelsOf(key); has["app"] != "web" {
+			t.Errorf("after a restart %s has %v", key, has)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(b.dir, "pods", ".*")); len(left) > 0 || err != nil {
+		t.Errorf("left: %q, %v", left, err)
 	}
 }

@@ -39,9 +39,24 @@ func (s store) save(p *Pod) error {
 	return nil
 }
 
+// prepare has the record of a pod ready on the disk, beside the one that it will replace.
+func (s store) prepare(p *Pod) (*atomicfile.Pending, error) {
+	data, err := encode(recordOf(p))
+	if err != nil {
+		return nil, err
+	}
+	ready, err := atomicfile.Prepare(s.path(p.Key), data)
+	if err != nil {
+		return nil, fmt.Errorf("pod record of %s: %w", p.Name, err)
+	}
+	return ready, nil
+}
+
+func encode(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }
+
 // write replaces a file by the JSON of v, whole or not at all.
 func write(name string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
+	data, err := encode(v)
 	if err != nil {
 		return err
 	}
