@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
@@ -217,8 +219,11 @@ func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	unblock := block(t, filepath.Dir(b.store.path))
-	if err := b.confirm(); !errors.As(err, &errTrial{}) {
-		t.Errorf("confirm: %v", err)
+	err := b.confirm()
+	var hint interface{ Hint() string }
+	if !errors.As(err, &errTrial{}) || !errors.As(err, &hint) ||
+		strings.HasPrefix(hint.Hint(), "keep it: weir fw confirm") {
+		t.Errorf("confirm: %v, %v", err, hint)
 	}
 	if _, _, on := b.TrialLeft(); !on || !passes(e, 81) {
 		t.Error("the trial ended")
@@ -226,6 +231,19 @@ func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 	unblock()
 	if err := b.confirm(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAdviceOnRulesThatCannotBeSaved: it is to be followed before the rules are confirmed again.
+func TestAdviceOnRulesThatCannotBeSaved(t *testing.T) {
+	for cause, want := range map[error]string{unix.ENOSPC: "free space", unix.EDQUOT: "free space",
+		unix.EROFS: "make that file system writable", unix.EIO: "remove the cause"} {
+		err := fmt.Errorf("%w", errUnsaved{errTrial{}, &os.PathError{Err: cause}})
+		var hint interface{ Hint() string }
+		if !errors.As(err, &hint) || !strings.HasPrefix(hint.Hint(), want) ||
+			!strings.Contains(hint.Hint(), ", then: weir fw confirm") {
+			t.Errorf("%v: %v", cause, hint)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/agent/api"
 )
 
@@ -103,6 +105,29 @@ func (e errTrial) Hint() string {
 	return "keep it: weir fw confirm; go back now: weir fw revert"
 }
 
+// errUnsaved refuses to keep the rules on trial, which cannot be saved. The trial continues.
+type errUnsaved struct {
+	trial errTrial
+	err   error
+}
+
+func (e errUnsaved) Error() string { return fmt.Sprintf("%v; save the rules: %v", e.trial, e.err) }
+
+// Unwrap returns both.
+func (e errUnsaved) Unwrap() []error { return []error{e.trial, e.err} }
+
+// Hint returns what keeps them.
+func (e errUnsaved) Hint() string {
+	do := "remove the cause"
+	switch {
+	case errors.Is(e.err, unix.ENOSPC), errors.Is(e.err, unix.EDQUOT):
+		do = "free space on that file system"
+	case errors.Is(e.err, unix.EROFS):
+		do = "make that file system writable (mount -o remount,rw)"
+	}
+	return do + ", then: weir fw confirm; go back now: weir fw revert"
+}
+
 var errNoTrial = &api.Error{Message: "no rule set is on trial; nothing to confirm",
 	Advice: adviceTrial}
 
@@ -134,7 +159,7 @@ func (m *Manager) confirm() error {
 		return errNoTrial
 	}
 	if err := m.saveTrialLocked(); err != nil {
-		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(m.trial.ends)}, err)
+		return errUnsaved{errTrial{time.Until(m.trial.ends)}, err}
 	}
 	m.endTrialLocked()
 	return nil
