@@ -153,10 +153,28 @@ func guests(t *text, f Facts) {
 		}
 		t.note("%s is a port of the bridge %s, with other machines behind it: what is theirs.",
 			clean(i.Name), clean(i.Bridge))
-		t.rule("%d allow ip from not me to not me via %s", number, i.Name)
+		if !isName(i.Name) {
+			t.note("NOT ALLOWED: rules cannot say the name of %s. Rename it, and allow it with\n"+
+				"  add %d allow ip from not me to not me via NAME", clean(i.Name), number)
+		} else {
+			t.rule("%d allow ip from not me to not me via %s", number, i.Name)
+		}
 		t.gap()
 		number += 10
 	}
+}
+
+// isName reports whether a rule reads the name of an interface as just that. The kernel also allows
+// the characters of comments, lists and patterns, and words that mean something else.
+func isName(name string) bool {
+	for _, c := range name {
+		alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alphanumeric && !strings.ContainsRune("_.-@+", c) {
+			return false
+		}
+	}
+	_, err := netip.ParseAddr(name)
+	return name != "" && name != "any" && err != nil
 }
 
 // notes says what else was found.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/agent/api"
@@ -78,6 +79,24 @@ func TestRulesOfHosts(t *testing.T) {
 		}
 		if _, err := rulefile.Check(path, text); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNamesThatRulesDoNotHave: a port of a bridge whose name is a comment, a pattern, a list, a
+// word of rules or an address has no rule, and the file says so. The other ports have theirs.
+func TestNamesThatRulesDoNotHave(t *testing.T) {
+	for _, name := range []string{"eth#1", "eth*", "e[0-9]", "any", "10.0.0.1", "a,b", "{",
+		"a\"b", "$HOME", "//", "e\x1b[2J", "\xff"} {
+		text := Rules(Facts{Interfaces: []Interface{
+			{Name: name, Guarded: true, Bridge: "br0", Guests: true},
+			{Name: "eth0.5@x", Guarded: true, Bridge: "br0", Guests: true}}})
+		if _, err := rulefile.Check("rules", text); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if strings.Count(text, "\nadd 30") != 1 || !strings.Contains(text, "via eth0.5@x\n") ||
+			!strings.Contains(text, "# NOT ALLOWED: ") {
+			t.Errorf("%q:\n%s", name, text)
 		}
 	}
 }
