@@ -79,6 +79,10 @@ func (m *Manager) assignLocked(p *Pod) error {
 		return fmt.Errorf("pod %s: there is no pod range to take an address from; set [pods] "+
 			"ranges in weir.toml", p.Name)
 	}
+	if err := p.checkPublishedFamilies(); err != nil {
+		undo()
+		return err
+	}
 	return nil
 }
 

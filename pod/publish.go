@@ -52,6 +52,32 @@ func (s *Spec) checkPublish() error {
 	return nil
 }
 
+// checkPublishedFamilies refuses a port that is asked for only at addresses of families that the
+// pod does not have: it would lead nowhere. With another IPAM it may be that of another interface
+// of the container, which is asked for with each.
+func (p *Pod) checkPublishedFamilies() error {
+	if p.ExternalIPAM {
+		return nil
+	}
+	has := map[hostPort]bool{}
+	for _, one := range p.Published() {
+		has[hostPort{one.Proto, netip.AddrPortFrom(netip.Addr{}, one.Host.Port())}] = true
+	}
+	for _, pub := range p.Publish {
+		if has[hostPort{pub.Proto, netip.AddrPortFrom(netip.Addr{}, pub.HostPort)}] {
+			continue
+		}
+		family := "IPv6"
+		if pub.Host.Is4() {
+			family = "IPv4"
+		}
+		return fmt.Errorf("pod %s: cannot publish port %d at %s: the pod has no %s address; "+
+			"publish it at another address of the host, or give the pod one", p.Name, pub.Port,
+			netip.AddrPortFrom(pub.Host, pub.HostPort), family)
+	}
+	return nil
+}
+
 // publishFor sets the published ports in the fast path if those of p are concerned.
 func (m *Manager) publishFor(p *Pod) error {
 	if !p.published {

@@ -202,3 +202,43 @@ func TestMappedHostAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestPortOfAFamilyThatThePodDoesNotHave is refused, and keeps no address. One that is published at
+// an address of the pod's family too is not, since runtimes ask for both, nor with another IPAM.
+func TestPortOfAFamilyThatThePodDoesNotHave(t *testing.T) {
+	b := newFixture(t)
+	four, six := netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()
+	at := func(hosts ...netip.Addr) (all []Publish) {
+		for _, host := range hosts {
+			all = append(all, Publish{Proto: 6, Host: host, HostPort: 8080, Port: 80})
+		}
+		return all
+	}
+	for i, c := range []struct {
+		addr     string
+		publish  []Publish
+		external bool
+		want     string
+	}{
+		{"10.88.0.9", at(six), false, "cannot publish port 80 at [::1]:8080: the pod has no IPv6"},
+		{"fd00:88::9", at(four), false, "at 127.0.0.1:8080: the pod has no IPv4 address"},
+		{"10.88.0.9", at(four, six), false, ""},
+		{"10.88.0.9", at(netip.Addr{}), false, ""},
+		{"10.88.0.9", at(six), true, ""},
+	} {
+		spec := Spec{Container: "one", Netns: b.lab.Node(fmt.Sprint("n", i)).Path(),
+			OnlyAddrs: !c.external, ExternalIPAM: c.external, Publish: c.publish,
+			Addrs: []netip.Addr{netip.MustParseAddr(c.addr)}}
+		_, _, err := b.try(spec)
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s at %v: %v", c.addr, c.publish, err)
+		}
+		if err := b.m.Detach(t.Context(), "one", ""); err != nil {
+			t.Fatal(err)
+		}
+		if left := b.traces(); len(left)+len(b.m.pools[0].used)+len(b.m.pools[1].used) != 0 {
+			t.Errorf("%s at %v leaves %v", c.addr, c.publish, left)
+		}
+	}
+}
