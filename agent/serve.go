@@ -76,7 +76,7 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 			failed(fmt.Errorf("group %s cannot read the state of the node: %w", readersGroup, err))
 		}
 	}
-	return netutil.LimitListener(l, readers), nil
+	return netutil.LimitListener(newPerUser(l, readersOfUser), readers), nil
 }
 
 const readersGroup = "weir"
