@@ -76,10 +76,16 @@ func (n *Node) begin(ctx context.Context) error {
 	return nil
 }
 
+// mayHavePods reports whether the settings have ranges, or pods of earlier ones are there.
+func (n *Node) mayHavePods() bool {
+	return len(n.config.Settings.Pods.Ranges) > 0 || len(n.pods.Networks()) > 0
+}
+
 // lookAtNetfilter looks at what netfilter translates, on a host that may have pods.
 func (n *Node) lookAtNetfilter(anyway bool) {
 	const about = "what netfilter translates"
-	if len(n.config.Settings.Pods.Ranges) == 0 {
+	if !n.mayHavePods() {
+		n.problems.Solved(about) // the last ones have gone
 		return
 	}
 	if err := n.netfilter.Refresh(anyway); err != nil {
@@ -93,7 +99,7 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 // beginPods takes the pods of an earlier run over.
 func (n *Node) beginPods(ctx context.Context) error {
 	n.lookAtNetfilter(true)
-	if len(n.config.Settings.Pods.Ranges) > 0 {
+	if n.mayHavePods() {
 		if err := host.SetQdiscLinks(n.engine); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func newNode(c Config, member bool) *Node {
 	n.stack.Engine, n.stack.Problems, n.stack.Log = n.engine, &n.problems, n.log
 	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Stack: n.stack.Why}
 	n.netfilter.Scope = func() netfilter.Scope {
-		return netfilter.Scope{Pods: c.Settings.Pods.Ranges, Interfaces: n.links.Interfaces(),
+		return netfilter.Scope{Pods: n.pods.Networks(), Interfaces: n.links.Interfaces(),
 			Guards: c.Settings.Host.Guards, Masquerade: c.Settings.Pods.Masquerade}
 	}
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),

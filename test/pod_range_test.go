@@ -108,6 +108,7 @@ func TestPodsOutliveTheirRanges(t *testing.T) {
 	if err := ping(h.outside, first); err != nil || !strings.Contains(h.members("app=web"), first) {
 		t.Errorf("%v, table app=web:\n%s", err, h.members("app=web"))
 	}
+	expectTranslated(t, h, first)
 	if out, _ := h.cni("ADD", "late", nodes["late"].Path(), config); out["code"] != 100.0 ||
 		!strings.Contains(fmt.Sprint(out["msg"]), "set [pods] ranges") {
 		t.Errorf("ADD: %v", out)
@@ -136,4 +137,22 @@ func TestPodsOutliveTheirRanges(t *testing.T) {
 			t.Errorf("%s without pods: %v", command, out)
 		}
 	}
+}
+
+// expectTranslated has netfilter translate what a pod sends and drop what is forwarded, and waits
+// until the agent warns of that.
+func expectTranslated(t *testing.T, h *podHost, pod string) {
+	t.Helper()
+	need(t, "nft")
+	h.host.Run("nft", "table ip t { chain p { type nat hook postrouting priority 100; ip saddr "+
+		pod+" snat to 198.18.0.1; }; chain f { type filter hook forward priority 0; "+
+		"policy drop; }; }")
+	eventually(t, "the agent warns of netfilter", func() error {
+		out, _, _ := h.try("status", "-j")
+		if !strings.Contains(out, "may translate them") {
+			return fmt.Errorf("the status is %s", out)
+		}
+		return nil
+	})
+	h.host.Run("nft", "delete table ip t")
 }

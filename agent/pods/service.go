@@ -85,8 +85,10 @@ type Service struct {
 	names   dns.Names
 	dns     atomic.Pointer[dns.Server] // nil while names are not served
 	left    leftLabels                 // of pods of an earlier run
-	failed  chan error                 // what could not be taken away; has space for one
-	stop    func()                     // ends the goroutine of Begin
+	// pods of an earlier run, written by NameRecorded, before goroutines read it
+	recorded []pod.Pod
+	failed   chan error // what could not be taken away; has space for one
+	stop     func()     // ends the goroutine of Begin
 
 	changes sync.WaitGroup // requests that change pods; none is added once closed is set
 

@@ -20,6 +20,7 @@ func (s *Service) NameRecorded() (labels int, err error) {
 	if err != nil {
 		s.config.Log.Warn("cannot read all records of pods", "err", err)
 	}
+	s.recorded = pods
 	for _, p := range pods {
 		s.config.Links.AddPod(p.Index, p.Endpoint().Name)
 		for key, value := range p.Labels {
@@ -31,6 +32,25 @@ func (s *Service) NameRecorded() (labels int, err error) {
 		}
 	}
 	return len(recorded), s.labels.record(recorded)
+}
+
+// Networks returns the ranges of the settings and the addresses of pods outside of them: of pods of
+// earlier ranges, or with another IPAM. Until the pods of an earlier run are taken over these are
+// those that NameRecorded found.
+func (s *Service) Networks() []netip.Prefix {
+	all := slices.Clone(s.config.Settings.Ranges)
+	pods := s.recorded
+	if s.TakenOver() {
+		pods = s.list()
+	}
+	for _, p := range pods {
+		for _, a := range p.Addrs {
+			if !s.InRange(a) {
+				all = append(all, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
+	return all
 }
 
 // Begin takes over the pods of an earlier run, and from then on removes pods whose namespace or
