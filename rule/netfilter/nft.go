@@ -42,6 +42,8 @@ type nftReader struct {
 	sets   map[string]*nftSet
 	nat    map[*chain]bool
 	heard  map[string]bool
+	// the rule that is being read asks for the next header of IPv6
+	nextHeader bool
 }
 
 var nftFamilies = map[string]int{"ip": ipv4, "ip6": ipv6, "inet": bothFamilies}
@@ -134,6 +136,7 @@ func (r *nftReader) rule(n *nftRule) {
 	at := Place{File: r.source, Handle: n.Handle}
 	p := &nftParser{reader: r, rule: n, families: families, all: []*entry{{place: at,
 		text: nftText(n), kinds: anyKind, comment: n.Comment}}}
+	r.nextHeader = false
 	p.parse()
 	for _, e := range p.all { // a statement that changes nothing may stand before a verdict
 		e.quiet = e.quiet && e.verdict == proceed
@@ -157,6 +160,10 @@ func (r *nftReader) rule(n *nftRule) {
 			r.set.leavePart(e, p.all[0].text)
 			break
 		}
+	}
+	if r.nextHeader && slices.ContainsFunc(p.all, func(e *entry) bool { return e.problem == "" }) {
+		r.set.note(at, "nft looks at the first next header alone; the rule below is also about "+
+			"packets with extension headers in front of that protocol")
 	}
 	c.rules = append(c.rules, p.all...)
 }

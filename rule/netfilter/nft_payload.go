@@ -111,6 +111,7 @@ func (p *nftParser) network(t nftTests, field, operator string, list []nftValue,
 			}
 			t.tests = append(t.tests, proto(n))
 		}
+		p.reader.nextHeader = p.reader.nextHeader || field == "nexthdr"
 		return t, nil
 	case "dscp":
 		for _, v := range list {

@@ -94,3 +94,33 @@ func TestOperatorsLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// TestNextHeader: a rule about the next header is carried over with a note: it also matches packets
+// in which extension headers come first. One about the protocol has no note.
+func TestNextHeader(t *testing.T) {
+	for match, noted := range map[string]bool{
+		`"op": "==", "left": {"payload": {"protocol": "ip6", "field": "nexthdr"}},
+			"right": "tcp"`: true,
+		`"op": "==", "left": {"concat": [{"payload": {"protocol": "ip6", "field": "nexthdr"}}]},
+			"right": {"set": [{"concat": ["tcp"]}, {"concat": ["udp"]}]}`: true,
+		`"op": "==", "left": {"payload": {"protocol": "ip6", "field": "nexthdr"}},
+			"right": "ipv6-route"`: false, // left out
+		`"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"`: false,
+	} {
+		r, err := Import([]Source{{"stdin", nftMatch(match)}}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", match, err)
+			continue
+		}
+		const note = "first next header alone"
+		n := 0
+		for _, m := range r.Remarks {
+			if strings.Contains(m.Why, note) && !m.Left && m.Place.Handle == 7 {
+				n++
+			}
+		}
+		if noted != (n == 1) || noted && (!r.Complete() || !strings.Contains(r.Text, note)) {
+			t.Errorf("%s: remarks %+v", match, r.Remarks)
+		}
+	}
+}
