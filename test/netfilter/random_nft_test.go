@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule/netfilter"
 )
 
@@ -20,30 +18,13 @@ import (
 // together.
 func TestRandomNft(t *testing.T) {
 	nstest.RequireRoot(t)
-	count := 2
-	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
-		count = max(1, all/randomPackets)
-	}
-	seed := testrand.Seed(t)
-	var sum tally
-	for i := range uint64(count) {
-		seed := seed + i
-		t.Run(fmt.Sprintf("%d", seed), func(t *testing.T) {
-			r := &randomNft{rand.New(rand.NewPCG(seed, 1))}
-			h := newHost(t)
-			src, result := importNft(t, listed(t, h, r.text()))
-			load(t, h, src, result)
-			one, err := compare(t, h, result, seed, randomPackets)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, result.Text)
-			}
-			sum.passed += one.passed
-			sum.known += one.known
-			sum.refused += one.refused
-			sum.byWeir += one.byWeir
-		})
-	}
-	t.Log(sum)
+	compareRandomSets(t, randomSeeds(t, 2), func(t *testing.T, seed uint64) (*host,
+		[]netfilter.Source, *netfilter.Result) {
+		r := &randomNft{rand.New(rand.NewPCG(seed, 1))}
+		h := newHost(t)
+		src, result := importNft(t, listed(t, h, r.text()))
+		return h, src, result
+	})
 }
 
 // importNft imports a rule set without the rules of which the import carries over a part, as

@@ -30,20 +30,26 @@ func TestLongRandomRules(t *testing.T) { compareRandomRules(t, 10) }
 func compareRandomRules(t *testing.T, count int) {
 	t.Helper()
 	nstest.RequireRoot(t)
-	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
-		count = max(1, all/randomPackets)
+	random := randomSeeds(t, count)
+	seeds := slices.Concat(found, random)
+	sum := compareRandomSets(t, seeds, func(t *testing.T, seed uint64) (*host, []netfilter.Source,
+		*netfilter.Result) {
+		r := &randomRules{rand.New(rand.NewPCG(seed, 0)), !slices.Contains(found, seed)}
+		src, result := importWhole(t, r.text())
+		return newHost(t), src, result
+	})
+	if len(random) >= 10 && (sum.passed == 0 || sum.known == 0 || sum.refused == 0) {
+		t.Errorf("a kind of packet is missing: %v", sum)
 	}
-	seed := testrand.Seed(t)
-	seeds := slices.Clone(found)
-	for i := range count {
-		seeds = append(seeds, seed+uint64(i))
-	}
-	var sum tally
+}
+
+// compareRandomSets compares one rule set for each seed, with the host that has it.
+func compareRandomSets(t *testing.T, seeds []uint64, draw func(*testing.T, uint64) (*host,
+	[]netfilter.Source, *netfilter.Result)) (sum tally) {
+	t.Helper()
 	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("%d", seed), func(t *testing.T) {
-			r := &randomRules{rand.New(rand.NewPCG(seed, 0)), !slices.Contains(found, seed)}
-			src, result := importWhole(t, r.text())
-			h := newHost(t)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			h, src, result := draw(t, seed)
 			load(t, h, src, result)
 			one, err := compare(t, h, result, seed, randomPackets)
 			if err != nil {
@@ -56,9 +62,19 @@ func compareRandomRules(t *testing.T, count int) {
 		})
 	}
 	t.Log(sum)
-	if count >= 10 && (sum.passed == 0 || sum.known == 0 || sum.refused == 0) {
-		t.Errorf("a kind of packet is missing: %v", sum)
+	return sum
+}
+
+// randomSeeds returns so many seeds, or as WEIR_DECISIONS says.
+func randomSeeds(t *testing.T, count int) (seeds []uint64) {
+	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
+		count = max(1, all/randomPackets)
 	}
+	seed := testrand.Seed(t)
+	for i := range uint64(count) {
+		seeds = append(seeds, seed+i)
+	}
+	return seeds
 }
 
 // importWhole imports a rule set without the rules that the import carries over for one hook and

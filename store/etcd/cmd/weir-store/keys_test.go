@@ -139,16 +139,7 @@ func TestRemovedDespiteGarbageKeys(t *testing.T) {
 		for name := range at {
 			l.join(t, a, name)
 		}
-		h := home(a.dir)
-		cfg, err := h.config()
-		if err != nil {
-			t.Fatal(err)
-		}
-		database, err := h.driver(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer database.Close()
+		database := a.database(t)
 		for _, name := range []string{"x", "y"} {
 			commit(t, database, put(at[name], "garbage"))
 			if init != nil {

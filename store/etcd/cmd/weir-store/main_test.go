@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
 )
 
@@ -199,6 +200,21 @@ func (h *host) setHeartbeat(t *testing.T, d time.Duration) {
 }
 
 func (l *lab) adminFile() string { return filepath.Join(l.dir, "admin.pem") }
+
+// database returns the store behind the host's weir-store, as a thief of it reaches it.
+func (h *host) database(t *testing.T) *etcd.Driver {
+	t.Helper()
+	cfg, err := home(h.dir).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := home(h.dir).driver(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
 
 func (l *lab) init(t *testing.T, args ...string) *host {
 	t.Helper()

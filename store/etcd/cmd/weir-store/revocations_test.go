@@ -30,16 +30,7 @@ func TestRevocationNeedsASignature(t *testing.T) {
 		}
 		serial[name] = cluster.Serial(p.Serial)
 	}
-	h := home(a.dir)
-	cfg, err := h.config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	database, err := h.driver(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer database.Close()
+	database := a.database(t)
 	forged, err := cluster.Encode(&cluster.RemovalRecord{Serials: []cluster.Serial{serial["x"]}})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +40,7 @@ func TestRevocationNeedsASignature(t *testing.T) {
 	a.run(t, "remove", "-sign", l.adminFile(), "y")
 	var known revokedSerials
 	storetest.Eventually(t, "the removal of y is in the file", func() bool {
-		e, err := h.readRevocations()
+		e, err := home(a.dir).readRevocations()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,16 +77,7 @@ func TestIssueDespiteGarbage(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)
 	a.serve(t)
-	h := home(a.dir)
-	cfg, err := h.config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	database, err := h.driver(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer database.Close()
+	database := a.database(t)
 	commit(t, database, put(cluster.IssuedKey, "garbage"))
 	a.run(t, "issue", "admin:b", filepath.Join(l.dir, "b.pem"))
 	doc, _, err := document[cluster.Issued](t.Context(), database, cluster.IssuedKey)
