@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
-	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -26,11 +25,7 @@ func TestCookiesAskPoliciesLate(t *testing.T) {
 		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	stopFlood(t, f)
 	asked := g.engine.noteLookUps(t, "ask_policy", "policies")
 	if err := g.engine.SetStack(false, []Policy{policy("10.0.0.1/32", "12.0.0.2/32")}); err != nil {

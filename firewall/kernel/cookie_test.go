@@ -29,6 +29,17 @@ func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
 	})
 }
 
+// floodUntilCookies is synFlood, and returns when cookies are on.
+func (g *pairLab) floodUntilCookies(t *testing.T, port uint16) *nstest.Frames {
+	t.Helper()
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
+	}
+	f := g.synFlood(t, port)
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	return f
+}
+
 // flood begins to send segments to g from random addresses, of both families in turn. Floods of one
 // test that have different streams have different addresses.
 func (g *pairLab) flood(t *testing.T, stream uint64,
@@ -154,8 +165,7 @@ func TestCookiesBehindEstablished(t *testing.T) {
 			t.Fatalf("before the flood: %s: %v", a, err)
 		}
 	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	for n := range 10 {
 		if err := g.echoes(to[n%2], 1<<16); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
@@ -195,8 +205,7 @@ func TestSYNCookies(t *testing.T) {
 	if s := g.stats(t); s.Cookies.Sent != 0 || s.Cookies.On {
 		t.Fatalf("before the flood: %+v", s.Cookies)
 	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	for n := range 40 {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
@@ -254,11 +263,7 @@ func TestCookiesEndWithTheSettings(t *testing.T) {
 		}
 	}
 	load()
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	g.options.NoCookies = true
 	g.reopen(t)
 	load()
@@ -286,11 +291,7 @@ func TestCookieRefusedByTheStack(t *testing.T) {
 		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	g.server.Sysctl("net.ipv4.tcp_window_scaling", "0")
 	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
 		before, _ := g.decided(t, firewall.ReasonCookieRefused)

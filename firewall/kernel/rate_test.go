@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
-	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -251,11 +250,7 @@ func TestCookieTakesOneToken(t *testing.T) {
 		"keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	if err := g.echoes("10.0.0.1:8080", 1000); err != nil {
 		t.Errorf("the first connection: %v", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
-	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -81,11 +80,7 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 			t.Fatal(err)
 		}
 	}
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
-	f := g.synFlood(t, 8080)
-	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	f := g.floodUntilCookies(t, 8080)
 	stopFlood(t, f)
 	before := g.stats(t).Cookies.Sent
 	g.sendSYNs(t)
