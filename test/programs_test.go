@@ -39,6 +39,12 @@ var bigFile = sync.OnceValues(func() (string, error) {
 // nginx runs a real nginx in a node; it serves a small page at / and 64 MiB at /big on each port.
 func nginx(t *testing.T, node *nstest.Node, ports ...int) {
 	t.Helper()
+	nginxWith(t, node, "", ports...)
+}
+
+// nginxWith is nginx with more directives of the main context.
+func nginxWith(t *testing.T, node *nstest.Node, directives string, ports ...int) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -63,6 +69,7 @@ daemon off;
 worker_processes 1;
 pid %[1]s/pid;
 error_log stderr warn;
+%[4]s
 events { worker_connections 1000; }
 http {
 	access_log off;
@@ -72,7 +79,7 @@ http {
 		%[2]s root %[1]s; location = /big { alias %[3]s; }
 		location = /slow { alias %[3]s; limit_rate 8m; }
 	}
-}`, dir, listen.String(), big)))
+}`, dir, listen.String(), big, directives)))
 	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
