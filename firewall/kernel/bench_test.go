@@ -76,28 +76,11 @@ func evaluations(b *testing.B) []evaluation {
 func BenchmarkEvaluate(b *testing.B) {
 	nstest.RequireRoot(b)
 	b.Run("nothing", func(b *testing.B) { // what the test itself takes
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer p.Close()
-		b.ReportMetric(leastOf(b, p, make([]byte, 64)), "ns/packet")
+		b.ReportMetric(leastOf(b, benchNothing(b), make([]byte, 64)), "ns/packet")
 	})
 	for _, c := range evaluations(b) {
 		b.Run(c.name, func(b *testing.B) {
-			e, err := Open(Config{Options: firewall.DefaultOptions()})
-			if err != nil {
-				b.Fatalf("%+v", err)
-			}
-			defer e.Close()
-			if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
-				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}); err != nil {
-				b.Fatal(err)
-			}
-			if err := e.Load(compile(b, c.rules)); err != nil {
-				b.Fatal(err)
-			}
+			e := benchEngine(b, firewall.DefaultOptions(), "10.0.0.1/24", c.rules)
 			for _, p := range c.prime {
 				in := &firewall.Input{Now: time.Duration(monotonic()), Hook: firewall.Hook{Recv: 1}}
 				if v, err := e.Evaluate(in, p); err != nil || !v.Pass {
@@ -108,6 +91,36 @@ func BenchmarkEvaluate(b *testing.B) {
 			b.ReportMetric(leastOf(b, e.objects.WeirIn, frame), "ns/packet")
 		})
 	}
+}
+
+// benchEngine returns an engine with these rules and one interface, which has this address.
+func benchEngine(b *testing.B, o firewall.Options, address, rules string) *Engine {
+	b.Helper()
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	b.Cleanup(func() { e.Close() })
+	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix(address)}}}); err != nil {
+		b.Fatal(err)
+	}
+	if err := e.Load(compile(b, rules)); err != nil {
+		b.Fatal(err)
+	}
+	return e
+}
+
+// benchNothing returns a program that only passes, as the hooks do.
+func benchNothing(b *testing.B) *ebpf.Program {
+	b.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { p.Close() })
+	return p
 }
 
 // leastOf returns what one run of a program takes, ns: the least of many short rounds, of which

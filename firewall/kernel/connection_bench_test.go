@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
@@ -51,25 +50,9 @@ func benchSegments() []benchSegment {
 // -benchtime 1x.
 func BenchmarkConnection(b *testing.B) {
 	nstest.RequireRoot(b)
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
-	defer e.Close()
-	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
-		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.255.1/16")}}}); err != nil {
-		b.Fatal(err)
-	}
-	if err := e.Load(compile(b, "add check-state\n"+
-		"add allow tcp from any to me 80 setup keep-state\n")); err != nil {
-		b.Fatal(err)
-	}
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer empty.Close()
+	e := benchEngine(b, firewall.DefaultOptions(), "10.99.255.1/16",
+		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n")
+	empty := benchNothing(b)
 	segments := benchSegments()
 	var frames [][]byte
 	ends := [2]netip.Addr{netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("10.99.255.1")}

@@ -88,20 +88,9 @@ func engineOfNewFlows(b *testing.B) *Engine {
 	b.Helper()
 	o := firewall.DefaultOptions()
 	o.MaxHalfOpen = o.MaxStates
-	e, err := Open(Config{Options: o})
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
-	b.Cleanup(func() { e.Close() })
-	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
-		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.255.1/16")}}}); err != nil {
-		b.Fatal(err)
-	}
-	if err := e.Load(compile(b, "add check-state\nadd allow udp from any to me 9 keep-state\n"+
-		"add allow tcp from any to me 9 setup keep-state\n")); err != nil {
-		b.Fatal(err)
-	}
-	return e
+	return benchEngine(b, o, "10.99.255.1/16", "add check-state\n"+
+		"add allow udp from any to me 9 keep-state\n"+
+		"add allow tcp from any to me 9 setup keep-state\n")
 }
 
 // BenchmarkNewFlows measures the first packet of a flow, in runs of such packets, over an empty
@@ -110,12 +99,7 @@ func engineOfNewFlows(b *testing.B) *Engine {
 func BenchmarkNewFlows(b *testing.B) {
 	nstest.RequireRoot(b)
 	runtime.LockOSThread()
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer empty.Close()
+	empty := benchNothing(b)
 	udp := build.UDP{SrcPort: 1024, DstPort: 9}
 	syn := build.TCP{SrcPort: 1024, DstPort: 9, Flags: packet.FlagSYN, Window: 60000,
 		Options: benchSegments()[0].options}
