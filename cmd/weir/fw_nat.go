@@ -25,15 +25,10 @@ func fwNATCommand(c *call) action {
 			return c.wrong("unexpected %q", c.Arg(1))
 		}
 		var all api.NATs
-		if err := c.get("/v1/nat", &all); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, all)
-		}
-		for _, x := range all.NATs {
-			fmt.Fprintf(c.out, "nat %d config %s\n", x.Number, c.show(x.Config))
-		}
-		return nil
+		return c.printAnswer("/v1/nat", &all, *asJSON, func() {
+			for _, x := range all.NATs {
+				fmt.Fprintf(c.out, "nat %d config %s\n", x.Number, c.show(x.Config))
+			}
+		})
 	}
 }

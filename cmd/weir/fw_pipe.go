@@ -25,15 +25,10 @@ func fwPipeCommand(c *call) action {
 			return c.wrong("unexpected %q", c.Arg(1))
 		}
 		var all api.Pipes
-		if err := c.get("/v1/pipes", &all); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, all)
-		}
-		for _, x := range all.Pipes {
-			fmt.Fprintf(c.out, "pipe %d config %s\n", x.Number, c.show(x.Config))
-		}
-		return nil
+		return c.printAnswer("/v1/pipes", &all, *asJSON, func() {
+			for _, x := range all.Pipes {
+				fmt.Fprintf(c.out, "pipe %d config %s\n", x.Number, c.show(x.Config))
+			}
+		})
 	}
 }

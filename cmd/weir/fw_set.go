@@ -20,20 +20,15 @@ func fwSetCommand(c *call) action {
 			return c.wrong("unexpected %q", c.Arg(1))
 		}
 		var s api.Sets
-		if err := c.get("/v1/sets", &s); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, s)
-		}
-		disabled := strings.Trim(fmt.Sprint(s.Disabled), "[]")
-		if disabled == "" {
-			disabled = "none"
-		}
-		fmt.Fprintf(c.out, "disabled: %s\n", disabled)
-		for _, u := range s.Used {
-			fmt.Fprintf(c.out, "set %d: %s\n", u.Set, plural(u.Rules, "rule"))
-		}
-		return nil
+		return c.printAnswer("/v1/sets", &s, *asJSON, func() {
+			disabled := strings.Trim(fmt.Sprint(s.Disabled), "[]")
+			if disabled == "" {
+				disabled = "none"
+			}
+			fmt.Fprintf(c.out, "disabled: %s\n", disabled)
+			for _, u := range s.Used {
+				fmt.Fprintf(c.out, "set %d: %s\n", u.Set, plural(u.Rules, "rule"))
+			}
+		})
 	}
 }

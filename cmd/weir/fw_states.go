@@ -31,15 +31,10 @@ func fwStatesCommand(c *call) action {
 		}
 		var s api.States
 		q := url.Values{"filter": {strings.Join(filter, " ")}}
-		if err := c.get("/v1/states?"+q.Encode(), &s); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, s)
-		}
-		printStates(c, s.States)
-		printTable(c, &s.Table, "# ")
-		return nil
+		return c.printAnswer("/v1/states?"+q.Encode(), &s, *asJSON, func() {
+			printStates(c, s.States)
+			printTable(c, &s.Table, "# ")
+		})
 	}
 }
 

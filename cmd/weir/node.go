@@ -39,6 +39,18 @@ func (c *call) get(path string, answer any) error {
 	return c.failed(c.client().Get(c.ctx, path, answer))
 }
 
+// printAnswer reads an answer from the node and prints it: as JSON, or with print.
+func (c *call) printAnswer(path string, answer any, asJSON bool, print func()) error {
+	if err := c.get(path, answer); err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(c.out, answer)
+	}
+	print()
+	return nil
+}
+
 // post requests a change of the node.
 func (c *call) post(path string, request, answer any) error {
 	return c.failed(c.client().Post(c.ctx, path, request, answer))

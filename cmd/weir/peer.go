@@ -93,17 +93,12 @@ func peerListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var all api.Peers
-		if err := c.get("/v1/peers", &all); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, all)
-		}
-		printPeers(c, all.Peers)
-		for _, h := range all.Held {
-			fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", h.Name, join(h.Pods))
-		}
-		return nil
+		return c.printAnswer("/v1/peers", &all, *asJSON, func() {
+			printPeers(c, all.Peers)
+			for _, h := range all.Held {
+				fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", h.Name, join(h.Pods))
+			}
+		})
 	}
 }
 

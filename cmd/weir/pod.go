@@ -149,20 +149,15 @@ func podListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var pods api.Pods
-		if err := c.get("/v1/pods", &pods); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, pods)
-		}
-		t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published",
-			">packets in/out", ">bytes in/out", ">drops in/out")
-		for _, p := range pods.Pods {
-			t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
-				pair(p.Packets), pair(p.Bytes), pair(p.Drops))
-		}
-		t.Flush()
-		return nil
+		return c.printAnswer("/v1/pods", &pods, *asJSON, func() {
+			t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published",
+				">packets in/out", ">bytes in/out", ">drops in/out")
+			for _, p := range pods.Pods {
+				t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
+					pair(p.Packets), pair(p.Bytes), pair(p.Drops))
+			}
+			t.Flush()
+		})
 	}
 }
 

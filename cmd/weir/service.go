@@ -90,26 +90,23 @@ func serviceListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var list api.Services
-		if err := c.get("/v1/services", &list); err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(c.out, list)
-		}
-		t := tty.NewTable(c.out, "service", "address", "table", "pod", "to", "state", ">begun",
-			">accepted", ">refused")
-		for i := range list.Services {
-			s := &list.Services[i]
-			name, at, table := s.Name, fmt.Sprintf("%s/%s", s.At, s.Proto), s.Table
-			if len(s.Pods) == 0 {
-				t.Row(name, at, table, "-", "-", "no pod", "-", "-", "-")
-			}
-			for _, p := range s.Pods {
-				t.Row(name, at, table, p.Pod, netip.AddrPortFrom(p.Addr, s.Port).String(), p.State,
-					fmt.Sprint(p.Begun), fmt.Sprint(p.Accepted), fmt.Sprint(p.Refused))
-			}
-		}
-		t.Flush()
-		return nil
+		return c.printAnswer("/v1/services", &list, *asJSON, func() { c.printServices(list) })
 	}
+}
+
+func (c *call) printServices(list api.Services) {
+	t := tty.NewTable(c.out, "service", "address", "table", "pod", "to", "state", ">begun",
+		">accepted", ">refused")
+	for i := range list.Services {
+		s := &list.Services[i]
+		name, at, table := s.Name, fmt.Sprintf("%s/%s", s.At, s.Proto), s.Table
+		if len(s.Pods) == 0 {
+			t.Row(name, at, table, "-", "-", "no pod", "-", "-", "-")
+		}
+		for _, p := range s.Pods {
+			t.Row(name, at, table, p.Pod, netip.AddrPortFrom(p.Addr, s.Port).String(), p.State,
+				fmt.Sprint(p.Begun), fmt.Sprint(p.Accepted), fmt.Sprint(p.Refused))
+		}
+	}
+	t.Flush()
 }
