@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store/admin"
@@ -77,7 +76,7 @@ func hostsOf(hosts []admin.Host, head *cluster.Head) hostsAnswer {
 }
 
 func (c *call) printHosts(a hostsAnswer) error {
-	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
+	w := newTable(c.out)
 	fmt.Fprintln(w, "NAME\tROLES\tRANGES\tRULES\tPROBLEM")
 	for _, h := range a.Hosts {
 		var ranges []string

@@ -33,17 +33,10 @@ func serviceAddCommand(c *call) action {
 		}
 		for i := range added.Services {
 			s := &added.Services[i]
-			fmt.Fprintf(c.out, "%s %s/%s: %s\n", s.Name, s.At, s.Proto, countPods(len(s.Pods)))
+			fmt.Fprintf(c.out, "%s %s/%s: %s\n", s.Name, s.At, s.Proto, plural(len(s.Pods), "pod"))
 		}
 		return nil
 	}
-}
-
-func countPods(n int) string {
-	if n == 1 {
-		return "1 pod"
-	}
-	return fmt.Sprintf("%d pods", n)
 }
 
 // parseService reads ADDRESS:PORT[/PROTO], an IPv6 address in brackets.
