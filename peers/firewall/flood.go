@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 const (
@@ -37,7 +38,7 @@ func (b *bench) flood(n int) error {
 		return err
 	}
 	defer l.Close()
-	go echo(l)
+	go nstest.Echo(l)
 	if err := b.open(firewall.DefaultOptions()); err != nil {
 		return err
 	}
@@ -193,20 +194,6 @@ func (b *bench) openIdle() ([]net.Conn, error) {
 	}
 	wg.Wait()
 	return slices.DeleteFunc(conns, func(c net.Conn) bool { return c == nil }), errors.Join(errs...)
-}
-
-// echo sends back what it reads.
-func echo(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			io.Copy(c, c)
-		}()
-	}
 }
 
 // prepareFlood lets the server answer addresses that no host has, as it would on the Internet.
