@@ -17,8 +17,8 @@ type Top struct {
 	max     int
 	refused map[pairKey]*Refusals
 	others  Count
-	total   Count // refused packets, all
-	ended   map[pairKey]*ended
+	total   Count              // refused packets, all
+	ended   map[pairKey]uint64 // bytes of states that have ended since the last call of Talkers
 	before  map[pairKey]uint64 // bytes of talkers at the last call of Talkers
 	called  time.Time          // when Talkers was last called
 }
@@ -46,8 +46,6 @@ func pairOf(proto packet.Proto, src, dst netip.AddrPort) pairKey {
 // to is the destination as it is shown.
 func (k *pairKey) to() netip.AddrPort { return netip.AddrPortFrom(k.dst, k.port) }
 
-type ended struct{ bytes, packets uint64 }
-
 // Refusals are the packets from one end to the other that were refused.
 type Refusals struct {
 	Proto   packet.Proto
@@ -74,7 +72,7 @@ type Talker struct {
 // NewTop has space for max pairs of each kind.
 func NewTop(max int) *Top {
 	return &Top{max: max, refused: map[pairKey]*Refusals{},
-		ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
+		ended: map[pairKey]uint64{}, before: map[pairKey]uint64{}}
 }
 
 // Add adds an event.
@@ -94,16 +92,10 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 		r.Bytes += uint64(e.Length)
 		r.Rule, r.Reason, r.Last = e.Verdict.Rule, e.Verdict.Reason, at
 	case e.Kind == firewall.EventEnd:
-		d := t.ended[k]
-		if d == nil {
-			if len(t.ended) >= t.max {
-				return // Talkers was not called for long; the counters of rules still have it
-			}
-			d = &ended{}
-			t.ended[k] = d
+		if _, known := t.ended[k]; !known && len(t.ended) >= t.max {
+			return // Talkers was not called for long; the counters of rules still have it
 		}
-		d.bytes += e.Bytes[0] + e.Bytes[1]
-		d.packets += e.Packets[0] + e.Packets[1]
+		t.ended[k] += e.Bytes[0] + e.Bytes[1]
 	}
 }
 
@@ -162,11 +154,11 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 	}
 	passed := now.Sub(t.called).Seconds()
 	bytes := make(map[pairKey]uint64, min(len(pairs), t.max))
-	for k, d := range t.ended {
+	for k, n := range t.ended {
 		if pairs[k] == nil {
 			pairs[k] = &Talker{Proto: k.proto, Src: k.src, Dst: k.to()}
 		}
-		pairs[k].Rate = float64(d.bytes)
+		pairs[k].Rate = float64(n)
 	}
 	all := make([]Talker, 0, len(pairs))
 	for k, p := range pairs {
