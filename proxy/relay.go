@@ -31,17 +31,16 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // tunnel joins a client's connection with the one to its destination.
 type tunnel struct {
-	s      *Server
-	c      *client
-	target net.Conn
-	clock  *clock
-	open   atomic.Int32 // directions that have not ended
+	s     *Server
+	c     *client
+	clock *clock
+	open  atomic.Int32 // directions that have not ended
 }
 
 // relay joins the client with target, which must be attached to it, and returns at once: two new
 // goroutines with small stacks do the work. early is what the client has sent already.
 func (s *Server) relay(c *client, target net.Conn, early []byte) {
-	t := &tunnel{s: s, c: c, target: target, clock: newClock(s.IdleTimeout)}
+	t := &tunnel{s: s, c: c, clock: newClock(s.IdleTimeout)}
 	t.open.Store(2)
 	if len(early) > 0 {
 		target.SetWriteDeadline(t.clock.deadline())
