@@ -12,12 +12,10 @@ type contender struct {
 	run  func(n int)
 }
 
-// result is the measurement of a contender: the least and the median of all rounds, and what it
-// allocated.
+// result is the measurement of a contender: the least of all rounds, and what it allocated.
 type result struct {
-	min, median float64 // ns per operation
-	allocs      float64 // per operation
-	bytes       float64
+	min    float64 // ns per operation
+	allocs float64 // per operation
 }
 
 // compare runs contenders in turn, in an order that changes every round, each for about slice per
@@ -37,7 +35,7 @@ func compare(rounds int, slice time.Duration, cs ...contender) []result {
 			}
 			n[i] *= 2
 		}
-		out[i].allocs, out[i].bytes = allocated(n[i], c)
+		out[i].allocs = allocated(n[i], c)
 	}
 	for round := range rounds {
 		for k := range cs {
@@ -48,20 +46,18 @@ func compare(rounds int, slice time.Duration, cs ...contender) []result {
 		}
 	}
 	for i := range cs {
-		slices.Sort(times[i])
-		out[i].min, out[i].median = times[i][0], times[i][len(times[i])/2]
+		out[i].min = slices.Min(times[i])
 	}
 	return out
 }
 
-// allocated returns how many allocations and bytes one operation makes, rounded down as the testing
-// package does.
-func allocated(n int, c contender) (allocs, bytes float64) {
+// allocated returns how many allocations one operation makes, rounded down as the testing package
+// does.
+func allocated(n int, c contender) float64 {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	c.run(n)
 	runtime.ReadMemStats(&after)
-	return float64(int(float64(after.Mallocs-before.Mallocs) / float64(n))),
-		float64(int(float64(after.TotalAlloc-before.TotalAlloc) / float64(n)))
+	return float64(int(float64(after.Mallocs-before.Mallocs) / float64(n)))
 }

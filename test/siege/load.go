@@ -19,12 +19,12 @@ type load struct {
 
 // loadRow is a line of the table of loads.
 type loadRow struct {
-	load, contender string
-	rate            float64
-	failed, slow    int64
-	before, after   int // states; after: when they were back, or after half a minute
-	back            time.Duration
-	why             string
+	contender     string
+	rate          float64
+	failed, slow  int64
+	before, after int // states; after: when they were back, or after half a minute
+	back          time.Duration
+	why           string
 }
 
 // How long the table may take. A connection that was closed is gone within seconds. A question that
@@ -39,7 +39,7 @@ const (
 const level = 10
 
 func (c config) runLoad(l load, by contender) (r loadRow, err error) {
-	r = loadRow{load: l.name, contender: by.name}
+	r = loadRow{contender: by.name}
 	lasts := c.loadFor
 	if by.name != "weir" {
 		lasts = c.beside

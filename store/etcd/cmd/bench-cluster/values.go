@@ -38,12 +38,11 @@ func (b *bench) commit(d store.Store, kind string, t store.Txn) (int64, error) {
 // are noted when it does.
 type arrivals struct {
 	mu    sync.Mutex
-	times map[string][]time.Duration // by kind
 	early map[int64][]time.Time
 }
 
 func newArrivals() *arrivals {
-	return &arrivals{times: map[string][]time.Duration{}, early: map[int64][]time.Time{}}
+	return &arrivals{early: map[int64][]time.Time{}}
 }
 
 // note notes the transactions after a revision, up to another one.
