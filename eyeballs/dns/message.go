@@ -58,7 +58,6 @@ func pack(buf []byte, id uint16, q dnsmessage.Question, edns, ad bool) ([]byte, 
 
 // reply is a well-formed answer to the question.
 type reply struct {
-	id        uint16
 	rcode     dnsmessage.RCode
 	truncated bool
 	bare      bool // a format error that does not repeat the question
@@ -92,7 +91,7 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	if err == dnsmessage.ErrSectionDone && h.RCode == dnsmessage.RCodeFormatError {
 		// Servers before EDNS(0) stop at the first record that they do not know, and send the
 		// header alone. The caller decides whether the id is enough to believe it.
-		return reply{id: id, rcode: h.RCode, bare: true}, nil
+		return reply{rcode: h.RCode, bare: true}, nil
 	}
 	if err != nil {
 		return reply{}, err
@@ -106,7 +105,7 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	if q.Name != name {
 		return reply{}, errCase
 	}
-	r := reply{id: id, rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData,
+	r := reply{rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData,
 		lame: !h.Authoritative && !h.RecursionAvailable}
 	if h.Truncated || h.RCode != dnsmessage.RCodeSuccess && h.RCode != dnsmessage.RCodeNameError {
 		return r, nil

@@ -18,9 +18,9 @@ func (m *Machine) rebuild() {
 	for i := range end.services {
 		m.serviceGroup(end, &end.services[i])
 	}
-	m.group(end.v6, end.v4, m.cfg.Port, nil)
+	m.group(end.v6, end.v4, m.cfg.Port)
 	if first := &m.names[0]; first != end {
-		m.group(first.v6, first.v4, m.cfg.Port, nil)
+		m.group(first.v6, first.v4, m.cfg.Port)
 	}
 }
 
@@ -49,15 +49,15 @@ func (m *Machine) serviceGroup(owner *name, r *svcb.Record) {
 	if m.cfg.Types&dns.A == 0 {
 		v4 = nil
 	}
-	m.group(v6, v4, port, r)
+	m.group(v6, v4, port)
 }
 
 // group appends the endpoints that are not on the list yet, sorted and with alternating families.
-func (m *Machine) group(v6, v4 []netip.Addr, port uint16, r *svcb.Record) {
+func (m *Machine) group(v6, v4 []netip.Addr, port uint16) {
 	group := make([]Endpoint, 0, len(v6)+len(v4))
 	for _, addrs := range [2][]netip.Addr{v6, v4} {
 		for _, a := range addrs {
-			group = m.endpoints(group, a, port, r)
+			group = m.endpoints(group, a, port)
 		}
 	}
 	if m.cfg.Sort != nil && len(group) > 1 {
@@ -82,7 +82,7 @@ func (m *Machine) tried(addr netip.AddrPort) bool {
 // endpoints appends the endpoints of one address. An address that a DNS64 synthesised is turned
 // back to IPv4 first. Without a route for IPv4, an IPv4 address becomes one endpoint for each
 // prefix, or none (HEv3 section 8).
-func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Record) []Endpoint {
+func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16) []Endpoint {
 	a = a.Unmap()
 	for _, p := range m.prefixes {
 		if v4, ok := nat64.Extract(p, a); ok && nat64.Synthesizable(v4) {
@@ -93,7 +93,7 @@ func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Re
 	add := func(addr netip.Addr) {
 		ap := netip.AddrPortFrom(addr, port)
 		if !slices.ContainsFunc(to, func(e Endpoint) bool { return e.Addr == ap }) {
-			to = append(to, Endpoint{Addr: ap, Known: a, Service: r})
+			to = append(to, Endpoint{Addr: ap, Known: a})
 		}
 	}
 	if !a.Is4() || !m.cfg.NoV4 {

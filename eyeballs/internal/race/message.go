@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
-	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
 // Endpoint is something to connect to.
@@ -15,8 +14,6 @@ type Endpoint struct {
 	// Known is the address that the sort uses. It differs from Addr's where Addr was synthesised
 	// for a NAT64: then it is the IPv4 address.
 	Known netip.Addr
-	// Service is the record that led here, nil without one.
-	Service *svcb.Record
 }
 
 // EventKind is the kind of an Event.
