@@ -314,10 +314,8 @@ func (l *Links) HasAddress(a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, all := range l.addrs {
-		for _, p := range all {
-			if p.Addr() == a {
-				return true
-			}
+		if holds(all, a) {
+			return true
 		}
 	}
 	return false
@@ -328,14 +326,13 @@ func (l *Links) Has(name string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for index, link := range l.byID {
-		if link.Name != name {
-			continue
-		}
-		for _, p := range l.addrs[index] {
-			if p.Addr() == a {
-				return true
-			}
+		if link.Name == name && holds(l.addrs[index], a) {
+			return true
 		}
 	}
 	return false
+}
+
+func holds(all []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Addr() == a })
 }

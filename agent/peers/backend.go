@@ -3,6 +3,8 @@ package peers
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/routes"
@@ -43,10 +45,7 @@ func (p *Service) openKernel(key overlay.Key) (*tunnel, error) {
 	if err := deleteKernelLinks(p.config.Files, s.Name); err != nil {
 		return nil, err
 	}
-	var known []overlay.Peer
-	for _, peer := range p.byName {
-		known = append(known, peer)
-	}
+	known := slices.Collect(maps.Values(p.byName))
 	t := &tunnel{config: &p.config, has: p.has, owns: &p.ownsName, stop: make(chan struct{})}
 	var err error
 	if t.kernel, err = overlay.NewKernel(overlay.Config{Name: s.Name, Key: key, Port: s.Port,

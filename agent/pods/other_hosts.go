@@ -21,13 +21,10 @@ func (s *Service) SetOtherHostLabels(changes map[cluster.Label]bool) error {
 }
 
 // LivePods returns the pods of this host that may send.
-func (s *Service) LivePods() (all []pod.Pod) {
+func (s *Service) LivePods() []pod.Pod {
 	s.labels.mu.Lock()
 	defer s.labels.mu.Unlock()
-	for _, p := range s.labels.own {
-		all = append(all, p)
-	}
-	return all
+	return slices.Collect(maps.Values(s.labels.own))
 }
 
 // ClearLabels has the engine's tables of labels empty that neither this host's pods nor others are

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,10 +180,5 @@ func errNoRule(set *rule.Ruleset, numbers []rule.Range) error {
 }
 
 func hasRule(set *rule.Ruleset, number uint16) bool {
-	for _, r := range set.Rules {
-		if r.Number == number {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(set.Rules, func(r *rule.Rule) bool { return r.Number == number })
 }
