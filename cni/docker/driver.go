@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -158,12 +159,9 @@ func (d *Driver) deleteNetwork(_ context.Context, r struct{ NetworkID string }) 
 }
 
 func (d *Driver) inRange(p netip.Prefix) bool {
-	for _, r := range d.node.Ranges() {
-		if r.Prefix.Bits() <= p.Bits() && r.Prefix.Contains(p.Addr()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.node.Ranges(), func(r Range) bool {
+		return r.Prefix.Bits() <= p.Bits() && r.Prefix.Contains(p.Addr())
+	})
 }
 
 type createEndpointRequest struct {

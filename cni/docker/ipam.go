@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 )
 
 // The address driver: pools are the node's ranges; an address is reserved in them until Join uses
@@ -130,12 +131,7 @@ func (d *Driver) gatewayOf(pool netip.Prefix, requested string) (any, error) {
 }
 
 func (d *Driver) isGateway(a netip.Addr) bool {
-	for _, own := range d.node.Ranges() {
-		if own.Gateway == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.node.Ranges(), func(r Range) bool { return r.Gateway == a })
 }
 
 func address(p netip.Prefix) map[string]any {
