@@ -3,6 +3,7 @@ package observe
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -117,7 +118,7 @@ func (f *Filter) locate(err error, tokens []string) error {
 func complete(tokens []string) (all []string, lead string) {
 	var more []string
 	switch {
-	case tokens[0] == "to" && indexOf(tokens, "from") < 0:
+	case tokens[0] == "to" && !slices.Contains(tokens, "from"):
 		more = []string{"ip", "from", "any"}
 	case tokens[0] == "to", tokens[0] == "from":
 		more = []string{"ip"}
@@ -144,7 +145,7 @@ func condition(tokens []string, names *rule.Names) (*rule.Rule, error) {
 	if err == nil {
 		return first, nil
 	}
-	from, to := indexOf(tokens, "from"), indexOf(tokens, "to")
+	from, to := slices.Index(tokens, "from"), slices.Index(tokens, "to")
 	var tries [][]string
 	switch {
 	case from < 0 && to < 0:
@@ -166,18 +167,8 @@ func condition(tokens []string, names *rule.Names) (*rule.Rule, error) {
 	return nil, err
 }
 
-func indexOf(tokens []string, w string) int {
-	for i := range tokens {
-		if tokens[i] == w {
-			return i
-		}
-	}
-	return -1
-}
-
 func insert(tokens []string, at int, more ...string) []string {
-	all := append([]string{}, tokens[:at]...)
-	return append(append(all, more...), tokens[at:]...)
+	return slices.Insert(slices.Clone(tokens), at, more...)
 }
 
 // check refuses conditions that events cannot answer.
