@@ -2,6 +2,7 @@ package rule
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/rule/op"
@@ -214,7 +215,7 @@ func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 			continue
 		}
 		size := 1
-		for n%(size*2) == 0 && n+size*2 <= 256 && allIn(in[n:n+size*2]) {
+		for n%(size*2) == 0 && n+size*2 <= 256 && !slices.Contains(in[n:n+size*2], false) {
 			size *= 2
 		}
 		bits := 32
@@ -226,15 +227,6 @@ func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 		n += size
 	}
 	return prefixes, nil
-}
-
-func allIn(in []bool) bool {
-	for _, ok := range in {
-		if !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // table reads table(NAME[,VALUE]).

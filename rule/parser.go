@@ -3,6 +3,7 @@ package rule
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,10 +188,5 @@ func suggest(t string, words ...string) string {
 
 // keys returns the keys of a word table in order.
 func keys[V any](m map[string]V) []string {
-	words := make([]string, 0, len(m))
-	for w := range m {
-		words = append(words, w)
-	}
-	slices.Sort(words)
-	return words
+	return slices.Sorted(maps.Keys(m))
 }

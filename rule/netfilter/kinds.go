@@ -4,6 +4,7 @@ import (
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
+	"slices"
 )
 
 // kinds is a set of what conntrack calls the state of a packet.
@@ -231,7 +232,7 @@ func invalids(clauses []rule.Clause, families int) (alternatives [][]rule.Clause
 	}{
 		{packet.ProtoTCP, setup},
 		{packet.ProtoICMP, icmpTypes(packet.ProtoICMP, queries4)},
-		{packet.ProtoICMPv6, icmpTypes(packet.ProtoICMPv6, merged(queries6, untracked6))},
+		{packet.ProtoICMPv6, icmpTypes(packet.ProtoICMPv6, slices.Concat(queries6, untracked6))},
 	} {
 		if !mayBe(clauses, k.proto, families) || all(clauses, k.valid) {
 			continue
@@ -247,5 +248,3 @@ func invalids(clauses []rule.Clause, families int) (alternatives [][]rule.Clause
 	}
 	return alternatives
 }
-
-func merged(a, b []rule.Range) []rule.Range { return append(append([]rule.Range{}, a...), b...) }

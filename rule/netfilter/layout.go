@@ -3,6 +3,7 @@ package netfilter
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,12 +90,7 @@ func (w *writer) text(remarks []Remark) string {
 			comment("    " + r.Text)
 		}
 	}
-	names := make([]string, 0, len(w.set.tables))
-	for name := range w.set.tables {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(w.set.tables)) {
 		if about := aboutTables[name]; about != "" {
 			comment(about)
 		}

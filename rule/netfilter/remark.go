@@ -61,12 +61,7 @@ type Result struct {
 
 // Complete reports whether nothing was left out.
 func (r *Result) Complete() bool {
-	for _, m := range r.Remarks {
-		if m.Left {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Remarks, func(m Remark) bool { return m.Left })
 }
 
 // effect is what leaving a rule out changes.
