@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Grant permits to read a name (Covers), and to write it if Write is set.
@@ -25,12 +26,9 @@ func Limit(s Store, grants []Grant) *Limited { return &Limited{s, grants} }
 // permits reports whether one grant covers all of a name. A subtree is covered by the same subtree
 // or a larger one only, never by several that add up.
 func (l *Limited) permits(name string, write bool) bool {
-	for _, g := range l.grants {
-		if Covers(g.Name, name) && (g.Write || !write) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.grants, func(g Grant) bool {
+		return Covers(g.Name, name) && (g.Write || !write)
+	})
 }
 
 func (l *Limited) check(name string, write bool) error {

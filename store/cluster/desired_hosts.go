@@ -193,10 +193,8 @@ func (d *Desired) succeeds(name string, n *Node) error {
 
 func overlap(a, b []netip.Prefix) (netip.Prefix, bool) {
 	for _, x := range a {
-		for _, y := range b {
-			if x.Overlaps(y) {
-				return x, true
-			}
+		if slices.ContainsFunc(b, x.Overlaps) {
+			return x, true
 		}
 	}
 	return netip.Prefix{}, false

@@ -247,12 +247,10 @@ func (s *Server) track(l net.Listener) bool {
 	if s.closed {
 		return false
 	}
-	s.serving.Add(1)
-	go func() {
-		defer s.serving.Done()
+	s.serving.Go(func() {
 		<-s.state.closed
 		l.Close()
-	}()
+	})
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -52,12 +53,8 @@ func (m *Model) atLocked(name string, revision int64) []store.Entry {
 			}
 		}
 	}
-	var list []store.Entry
-	for _, e := range entries {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b store.Entry) int { return cmp.Compare(a.Key, b.Key) })
-	return list
+	return slices.SortedFunc(maps.Values(entries),
+		func(a, b store.Entry) int { return cmp.Compare(a.Key, b.Key) })
 }
 
 // reach waits while the model is cut off, and returns with the lock held if there is no error.
