@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -245,11 +247,7 @@ func (b *bind) peerOf(key Key) *peerEndpoint {
 func (b *bind) allPeers() []*peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	list := make([]*peerEndpoint, 0, len(b.peers))
-	for _, p := range b.peers {
-		list = append(list, p)
-	}
-	return list
+	return slices.Collect(maps.Values(b.peers))
 }
 
 // dropPeer removes a peer.
