@@ -1,10 +1,11 @@
 package netfilter
 
 import (
+	"slices"
+
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
-	"slices"
 )
 
 // kinds is a set of what conntrack calls the state of a packet.
