@@ -143,10 +143,10 @@ func (l *Links) Report(e nl.Event) {
 }
 
 // endRoutesLocked follows an interface that is gone or down. The kernel removes the IPv4 routes by
-// it and reports none of them (fib_disable_ip in net/ipv4/fib_frontend.c). The agent itself removes
-// those by a pod's.
+// it and reports none of them (fib_disable_ip in net/ipv4/fib_frontend.c). Local ones stay at one
+// that is down, and still lead to the host (fib_sync_down_dev). The agent itself removes the routes
+// by a pod's.
 func (l *Links) endRoutesLocked(index int) {
-	delete(l.local, index)
 	if _, isPod := l.pods[index]; !isPod {
 		l.routesEnd()
 	}
@@ -155,6 +155,7 @@ func (l *Links) endRoutesLocked(index int) {
 // dropLocked forgets an interface.
 func (l *Links) dropLocked(index int) {
 	l.endRoutesLocked(index)
+	delete(l.local, index)
 	l.remade[index] = true
 	l.noteLostLocked(index)
 	l.uppers.note(l.byID[index], nl.Link{})

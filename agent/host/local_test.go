@@ -67,6 +67,25 @@ func TestLocalRoutes(t *testing.T) {
 	}
 }
 
+// TestLocalRouteOfLinkThatIsDown: the kernel continues to take packets by a local IPv4 route whose
+// interface is down. Rules with me would let them pass if they did not know it.
+func TestLocalRouteOfLinkThatIsDown(t *testing.T) {
+	lab := nstest.New(t)
+	n := lab.Node("host")
+	lab.Join(n, "eth0", "192.0.2.1/24", lab.Node("other"), "eth0", "192.0.2.2/24")
+	n.IP("route add local 203.0.113.0/28 dev eth0")
+	n.IP("link set eth0 down")
+	if err := n.Do(func() error {
+		all, err := localRoutes()
+		if got := fmt.Sprint(all[n.Link("eth0").Index]); got != "[203.0.113.0/28]" {
+			t.Errorf("%s", got)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLocalRoutesEnd: what local routes lead to ends with their interface, and routes are asked
 // about again when one is gone or down, or an address is.
 func TestLocalRoutesEnd(t *testing.T) {
@@ -84,9 +103,9 @@ func TestLocalRoutesEnd(t *testing.T) {
 		{"nothing", nil, 0, true},
 		{"another name", []nl.Event{{Kind: nl.LinkSet,
 			Link: nl.Link{Index: 2, Name: "lan", Up: true}}}, 0, true},
-		{"down", []nl.Event{down}, 1, false},
-		{"down, with another report", []nl.Event{down, down}, 1, false},
-		{"down and up", []nl.Event{down, up}, 1, false},
+		{"down", []nl.Event{down}, 1, true},
+		{"down, with another report", []nl.Event{down, down}, 1, true},
+		{"down and up", []nl.Event{down, up}, 1, true},
 		{"gone", []nl.Event{{Kind: nl.LinkGone, Link: up.Link}}, 1, false},
 		{"an address", []nl.Event{{Kind: nl.AddrSet, Addr: address}}, 0, true},
 		{"no address", []nl.Event{{Kind: nl.AddrSet, Addr: address},
