@@ -43,6 +43,7 @@
 //	cluster.Service.writing  the disk with the copy of the store; nothing waits for it
 //	cluster.Service.mu     the copy of the store, and what other parts have to get of it
 //	services.Manager.mu    the services and the health of their pods
+//	netfilter.Watcher.mu   what netfilter translates; pods are listed under it
 //	rules.Manager.mu       changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	rules.lists.copying    a copy of a list file while it is written
@@ -50,7 +51,6 @@
 //	pods.labels.mu         tables of labels
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
-//	netfilter.Watcher.mu   what netfilter translates
 //	host.Stack.mu          IPsec policies and routing rules
 //	host.Links.mu          interfaces and addresses
 //	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu,
