@@ -59,8 +59,8 @@ func TestWebServer(t *testing.T) {
 		reach(t, p.client, "http://"+host+"/")
 		hasState(t, p, host, 101)
 		refuse(t, p.client, "http://"+host+":81/")
-		out, err := p.client.Command("wrk", "-t1", "-c10", "-d1s", "http://"+host+
-			"/").CombinedOutput()
+		out, err := p.client.Command("wrk", "-t1", "-c10", "-d1s", "--timeout", "600s",
+			"http://"+host+"/").CombinedOutput()
 		if err != nil || strings.Contains(string(out), "Socket errors") ||
 			!strings.Contains(string(out), "Requests/sec") {
 			t.Errorf("wrk: %v\n%s", err, out)

@@ -79,7 +79,8 @@ func loadAndFlood(t *testing.T, p *pair) {
 		}
 		done <- time.Since(began)
 	}()
-	out, err := p.client.Command("wrk", "-t1", "-c20", "-d2s", "http://10.66.0.1/").CombinedOutput()
+	out, err := p.client.Command("wrk", "-t1", "-c20", "-d2s", "--timeout", "600s",
+		"http://10.66.0.1/").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "requests in") ||
 		strings.Contains(string(out), "Socket errors") {
 		t.Errorf("wrk: %v\n%s", err, out)

@@ -62,21 +62,23 @@ func (s *steady) send() {
 	}
 }
 
-// receive counts datagrams. They come in order, since they take one path.
+// receive counts datagrams, each once. One may overtake another if the sender moves to another CPU.
 func (s *steady) receive() {
 	b := make([]byte, 100)
+	seen := map[uint32]bool{}
 	for {
 		n, _, err := s.to.ReadFrom(b)
 		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		if err == nil && (n != 4 || binary.BigEndian.Uint32(b) != s.came.Load()) {
-			err = errors.New("a datagram is missing, or comes twice, or too late")
+		if err == nil && (n != 4 || seen[binary.BigEndian.Uint32(b)]) {
+			err = errors.New("a datagram is damaged, or comes twice")
 		}
 		if err != nil {
 			s.failed <- err
 			return
 		}
+		seen[binary.BigEndian.Uint32(b)] = true
 		s.came.Add(1)
 	}
 }
