@@ -186,7 +186,8 @@ func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
 
 // DeleteEndpoint forgets a pod, see forward.Forwarder. Its interface stays guarded for as long as
 // it exists. After an error a repeat does what is left: while states of the pod are there, no other
-// pod may get its addresses.
+// pod may get its addresses. The kernel keeps the endpoint until they have ended: if this process
+// ends before, a repeat by the next engine does what is left, too.
 func (e *Engine) DeleteEndpoint(index uint32) error {
 	e.mu.Lock()
 	v, known := e.endpoints[index]
@@ -197,8 +198,10 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 		e.mu.Unlock()
 		return nil
 	}
+	delete(e.endpoints, index)
 	e.undeleted[index] = v
-	err := e.dropEndpointLocked(&v)
+	err := errors.Join(e.dropAddressesLocked(&v, &weirEndpoint{}), e.putForwardingLocked(),
+		e.followPeerLocked(index))
 	ours := map[netip.Addr]bool{}
 	for _, a := range v.Addr[:v.Count] {
 		var other weirEndpoint // that it may belong to by now
@@ -210,25 +213,28 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 	err = errors.Join(err, e.endWhere(func(x *entry) bool {
 		return ours[addrOf(x.addr[0], x.addr[1])] || ours[addrOf(x.addr[2], x.addr[3])]
 	}))
-	if err == nil {
-		e.mu.Lock()
-		delete(e.undeleted, index)
-		e.mu.Unlock()
+	if err != nil {
+		return err
 	}
-	return err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, left := e.undeleted[index]; !left { // another pod may have its place by now
+		return nil
+	}
+	return e.dropEndpointLocked(&v)
 }
 
+// dropEndpointLocked removes what is left of a pod, or of one that could not be added.
 func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
-	errs := []error{e.dropAddressesLocked(v, &weirEndpoint{})}
+	err := e.dropAddressesLocked(v, &weirEndpoint{})
 	if err := e.objects.Endpoints.Delete(v.Ifindex); err != nil &&
 		!errors.Is(err, ebpf.ErrKeyNotExist) {
-		errs = append(errs, err)
+		return err // DeleteEndpoint does it again
 	}
-	if _, counts := e.endpoints[v.Ifindex]; counts { // else another pod may have its place by now
-		delete(e.endpoints, v.Ifindex)
-		e.places[v.Place] = false
-	}
-	return errors.Join(append(errs, e.putForwardingLocked(), e.followPeerLocked(v.Ifindex))...)
+	delete(e.endpoints, v.Ifindex)
+	delete(e.undeleted, v.Ifindex)
+	e.places[v.Place] = false
+	return errors.Join(err, e.putForwardingLocked(), e.followPeerLocked(v.Ifindex))
 }
 
 // Endpoints returns the pods with their counters, see forward.Forwarder.

@@ -91,7 +91,7 @@ type Engine struct {
 
 	forwarding weirForwarding          // guarded by mu; what is in the map
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
-	undeleted  map[uint32]weirEndpoint // guarded by mu; as endpoints; DeleteEndpoint has failed
+	undeleted  map[uint32]weirEndpoint // guarded by mu; as endpoints; their states are being ended
 	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQdiscLinks
 	policies   []Policy                // guarded by mu; SetStack
 	asked      []Policy                // guarded by mu; what the map of policies is known to hold
