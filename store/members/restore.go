@@ -20,11 +20,15 @@ type PriorState struct {
 	// revoke no host.
 	RevokedOthers []cluster.Serial
 	Admins        cluster.KeyList // whose signature hosts demand, as far as this host knows
+	// Identity is what this host can say of the cluster without the store; zero: nothing.
+	Identity cluster.Identity
 }
 
 // Restoration is a backup that is ready to be written.
 type Restoration struct {
-	Epoch      uint64 // the one that begins
+	Epoch uint64 // the one that begins
+	// Replaced says what took the place of documents that a thief of the store must have written.
+	Replaced   []string
 	rest, last []store.Entry
 }
 
@@ -87,10 +91,12 @@ type backup struct {
 	head     *cluster.Head // nil: no rules
 	keys     cluster.AdminKeys
 	list     cluster.KeyList // whose signature counts
+	replaced []string        // Restoration.Replaced
 }
 
 // decode reads the documents that are about the whole cluster.
 func (b *backup) decode() (err error) {
+	var noIdentity error
 	for _, e := range b.entries {
 		switch e.Key {
 		case cluster.KeysKey:
@@ -99,15 +105,33 @@ func (b *backup) decode() (err error) {
 			b.head, err = decoded[cluster.Head](e)
 		case cluster.IdentityKey:
 			b.identity, err = decoded[cluster.Identity](e)
+			if errors.Is(err, cluster.ErrDocument) && b.before.Identity.ID != (cluster.Serial{}) {
+				noIdentity, err = err, nil
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Key, err)
 		}
 	}
+	if noIdentity != nil {
+		b.ownIdentity(noIdentity)
+	}
 	if b.identity == nil {
 		return fmt.Errorf("the backup has no %s", cluster.IdentityKey)
 	}
 	return nil
+}
+
+// ownIdentity has what this host knows take the place of an identity that is not a document.
+func (b *backup) ownIdentity(why error) {
+	doc := b.before.Identity
+	doc.Epoch = max(b.before.Epoch, 1)
+	if b.before.Epoch == 0 && b.head != nil {
+		doc.Epoch = b.head.Number.Epoch
+	}
+	b.identity = &doc
+	b.replaced = append(b.replaced, fmt.Sprintf("%s is made again from what this host knows; "+
+		"weir cluster grow adds the other weir-stores: %v", cluster.IdentityKey, why))
 }
 
 // decoded returns the document of an entry.
@@ -158,9 +182,10 @@ func (b *backup) signed(e store.Entry) (record cluster.RemovalRecord, counts boo
 // begin divides the entries into those that stay as they are, and the identity and the head, which
 // belong to the new epoch.
 func (b *backup) begin() (*Restoration, error) {
-	r := &Restoration{rest: slices.DeleteFunc(b.entries, func(e store.Entry) bool {
+	r := &Restoration{Replaced: b.replaced}
+	r.rest = slices.DeleteFunc(b.entries, func(e store.Entry) bool {
 		return e.Key == cluster.IdentityKey || e.Key == cluster.HeadKey
-	})}
+	})
 	had, err := Epoch(b.before.Epoch, b.identity, b.head, b.list.Keys)
 	if err != nil && b.before.Epoch == 0 {
 		return nil, fmt.Errorf("the epoch of the backup is not valid: %w", err)

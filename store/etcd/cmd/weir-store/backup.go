@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/members"
 )
 
@@ -63,21 +65,11 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	had, err := h.epoch()
+	before, err := h.before(cfg)
 	if err != nil {
 		return err
 	}
-	seen, err := h.readRevocations()
-	if err != nil {
-		return err
-	}
-	pinned, err := h.pinnedKeys()
-	if err != nil {
-		return err
-	}
-	prepared, err := members.PrepareRestore(entries,
-		members.PriorState{Epoch: had, RevokedHosts: seen.all().Hosts,
-			RevokedOthers: seen.all().Others, Admins: pinned}, key)
+	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}
@@ -100,7 +92,45 @@ func restore(ctx context.Context, c *call) error {
 	}
 	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries),
 		prepared.Epoch, kept)
+	for _, r := range prepared.Replaced {
+		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
+	}
 	return nil
+}
+
+// before returns what this host knows without the store.
+func (h home) before(cfg config) (b members.PriorState, err error) {
+	seen, err := h.readRevocations()
+	if err != nil {
+		return b, err
+	}
+	b.RevokedHosts, b.RevokedOthers = seen.all().Hosts, seen.all().Others
+	if b.Epoch, err = h.epoch(); err != nil {
+		return b, err
+	}
+	if b.Admins, err = h.pinnedKeys(); err != nil {
+		return b, err
+	}
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return b, err
+	}
+	b.Identity = cluster.Identity{CA: own.CAs[:1], Pools: cfg.Pools,
+		Stores: []string{cfg.Address}}
+	b.Identity.ID, err = clusterOf(own.CAs[0])
+	return b, err
+}
+
+// clusterOf returns the id of the cluster of a CA.
+func clusterOf(ca []byte) (id cluster.Serial, err error) {
+	text, err := identity.CACluster(ca)
+	if err == nil {
+		err = id.UnmarshalText([]byte(text))
+	}
+	if err != nil {
+		return id, fmt.Errorf("the cluster of the CA: %w", err)
+	}
+	return id, nil
 }
 
 // setAside moves the data of the member away, which must not run, and makes it a member of one.

@@ -90,12 +90,8 @@ func (r *revocations) trust(h home) error {
 	if err != nil {
 		return err
 	}
-	of, err := identity.CACluster(own.CAs[0])
-	if err != nil {
+	if r.of, err = clusterOf(own.CAs[0]); err != nil {
 		return err
-	}
-	if err := r.of.UnmarshalText([]byte(of)); err != nil {
-		return fmt.Errorf("the cluster of the CA: %w", err)
 	}
 	if r.ca, err = h.caKeys(); err != nil {
 		return err
