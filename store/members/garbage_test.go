@@ -1,6 +1,8 @@
 package members_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,60 @@ func TestRestoreWithoutIdentity(t *testing.T) {
 		doc, err := cluster.Decode[cluster.Identity](e.Value)
 		if err != nil || doc.ID != f.id.ID || doc.Epoch != want || len(doc.Stores) != 1 {
 			t.Errorf("the cluster is %+v, %v; want epoch %d", doc, err, want)
+		}
+	}
+}
+
+// TestRestoreWithoutKeys: a backup of a store in which a thief has replaced the keys of
+// administrators can be restored, with the keys that the store host knows. Without such a record,
+// there are none, and no administrator signs what the thief may have written.
+func TestRestoreWithoutKeys(t *testing.T) {
+	l := foundLocked(t)
+	next, err := l.list.Next(l.id.ID, append(l.list.Keys, cluster.Key{1}), l.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := next.Next(l.id.ID, []cluster.Key{{2}}, l.thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := cluster.KeyList{Count: 1, Keys: forged.Keys}
+	lists := func(all ...cluster.KeyList) []byte {
+		value, err := cluster.Encode(&cluster.AdminKeys{Lists: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	garbage := []byte("garbage")
+	for name, c := range map[string]struct {
+		keys   []byte
+		pinned cluster.KeyList
+		by     ed25519.PrivateKey
+		want   []byte // nil: it is not restored; empty: without keys
+	}{
+		"garbage":                {garbage, l.list, l.key, lists(l.list)},
+		"a list of a thief":      {lists(own), l.list, l.key, lists(l.list)},
+		"one that does not fit":  {lists(l.list, next, forged), l.list, l.key, lists(l.list, next)},
+		"without a record":       {garbage, cluster.KeyList{}, nil, []byte{}},
+		"the same, to be signed": {garbage, cluster.KeyList{}, l.key, nil},
+	} {
+		l.write(t, cluster.KeysKey, c.keys)
+		r, err := members.PrepareRestore(l.backup(t), members.PriorState{Epoch: 1,
+			Admins: c.pinned}, c.by)
+		if err != nil || c.want == nil {
+			if (err == nil) != (c.want != nil) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		s := storetest.NewModel(time.Second)
+		if err := r.Write(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if e, _ := (&founded{model: s}).value(t, cluster.KeysKey); len(r.Replaced) != 1 ||
+			!bytes.Equal(e.Value, c.want) {
+			t.Errorf("%s: %q, keys %s, want %s", name, r.Replaced, e.Value, c.want)
 		}
 	}
 }

@@ -91,6 +91,7 @@ type backup struct {
 	head     *cluster.Head // nil: no rules
 	keys     cluster.AdminKeys
 	list     cluster.KeyList // whose signature counts
+	noKeys   error           // why keys is not a document; nil: it is one
 	replaced []string        // Restoration.Replaced
 }
 
@@ -101,6 +102,9 @@ func (b *backup) decode() (err error) {
 		switch e.Key {
 		case cluster.KeysKey:
 			b.keys, err = cluster.Decode[cluster.AdminKeys](e.Value)
+			if errors.Is(err, cluster.ErrDocument) {
+				b.keys, b.noKeys, err = cluster.AdminKeys{}, err, nil
+			}
 		case cluster.HeadKey:
 			b.head, err = decoded[cluster.Head](e)
 		case cluster.IdentityKey:
@@ -147,10 +151,16 @@ func decoded[T any, D interface {
 // signed. The keys of an older backup count less than those that this host knows.
 func (b *backup) checkSignatures() (err error) {
 	b.list = b.keys.Newest()
+	bad := b.noKeys
 	if b.before.Admins.Locked() {
 		b.list, err = b.before.Admins.Follow(b.identity.ID, &b.keys)
 		if err != nil && !errors.Is(err, cluster.ErrOutdated) {
-			return fmt.Errorf("the backup: %w", err)
+			bad = err
+		}
+	}
+	if bad != nil {
+		if err := b.replaceKeys(bad); err != nil {
+			return err
 		}
 	}
 	if !b.list.Locked() || b.head == nil {

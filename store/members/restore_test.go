@@ -86,7 +86,7 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"by another":                  {good, l.list, l.thief, "another administrator"},
 		"version of a thief":          {unsigned, l.list, l.key, "version 1.3 of the backup"},
 		"the same, on a new host":     {unsigned, cluster.KeyList{}, l.key, "version 1.3"},
-		"keys of a thief":             {foreign, l.list, l.key, "not the one that this host knows"},
+		"keys of a thief":             {foreign, l.list, l.key, "version 1.3 of the backup"},
 		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
 	} {
 		r, err := members.PrepareRestore(c.entries,
