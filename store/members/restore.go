@@ -95,6 +95,10 @@ type backup struct {
 	replaced []string        // Restoration.Replaced
 }
 
+// otherRules is what to do about a backup with a version that hosts would refuse.
+const otherRules = "take an earlier backup, the copy of a host (weir cluster init --from-copy), " +
+	"or restore without the rules (-without-rules), which hosts keep"
+
 // decode reads the documents that are about the whole cluster.
 func (b *backup) decode() (err error) {
 	var noIdentity error
@@ -112,6 +116,9 @@ func (b *backup) decode() (err error) {
 			if errors.Is(err, cluster.ErrDocument) && b.before.Identity.ID != (cluster.Serial{}) {
 				noIdentity, err = err, nil
 			}
+		}
+		if err != nil && e.Key == cluster.HeadKey {
+			return fmt.Errorf("%s: %w: %s", e.Key, err, otherRules)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Key, err)
@@ -175,9 +182,7 @@ func (b *backup) checkSignatures() (err error) {
 			"the key of that one")
 	}
 	if err := b.head.Verify(b.list.Keys); err != nil {
-		return fmt.Errorf("version %v of the backup: %w: take a backup whose version an "+
-			"administrator signed, or the copy of a host (weir cluster init --from-copy)",
-			b.head.Number, err)
+		return fmt.Errorf("version %v of the backup: %w: %s", b.head.Number, err, otherRules)
 	}
 	return nil
 }

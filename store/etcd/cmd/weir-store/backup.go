@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/members"
@@ -44,6 +46,8 @@ func backup(ctx context.Context, c *call) error {
 // restore begins a new store of one member with a backup. The one before is kept beside it.
 func restore(ctx context.Context, c *call) error {
 	sign := c.signing()
+	withoutRules := c.flags.Bool("without-rules", false, "leave out the version of the rules, "+
+		"which someone else may have written into the store: hosts keep those that they have")
 	if err := c.parse(1); err != nil {
 		return err
 	}
@@ -55,6 +59,11 @@ func restore(ctx context.Context, c *call) error {
 	entries, err := members.ReadBackup(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
+	}
+	if *withoutRules {
+		entries = slices.DeleteFunc(entries, func(e store.Entry) bool {
+			return e.Key == cluster.HeadKey
+		})
 	}
 	key, err := signer(*sign)
 	if err != nil {
@@ -94,6 +103,10 @@ func restore(ctx context.Context, c *call) error {
 		prepared.Epoch, kept)
 	for _, r := range prepared.Replaced {
 		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
+	}
+	if *withoutRules {
+		fmt.Fprint(c.out, "the store has no rules: load those of every scope (weir fw load "+
+			"--on); if they are signed, weir cluster sign puts those of a host back\n")
 	}
 	return nil
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// TestRestoreGarbage: a backup of a store into which a thief has written garbage can be restored.
+// What the store host knows takes the place of the cluster's identity and keys. Of the rules there
+// is no such record: the administrator decides to restore none.
+func TestRestoreGarbage(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x := l.join(t, a, "x")
+	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
+	d := a.database(t)
+	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey} {
+		commit(t, d, put(key, "garbage"))
+	}
+	file := filepath.Join(l.dir, "backup")
+	a.run(t, "backup", file)
+	a.stop(t)
+	restore := []string{"restore", "-sign", l.adminFile()}
+	if said := a.fails(t, append(restore, file)...); !strings.Contains(said, "-without-rules") {
+		t.Errorf("with the rules: %s", said)
+	}
+	said := a.run(t, append(restore, "-without-rules", file)...)
+	for _, want := range []string{cluster.IdentityKey + " is made again", cluster.KeysKey +
+		" has list 1", "the store has no rules"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is missing in: %s", want, said)
+		}
+	}
+	a.serve(t)
+	again := l.connect(t, x.Credential, "x")
+	if got, err := again.Read(t.Context(), cluster.NodeTree+"x", 0); err != nil ||
+		len(got.Entries) != 1 || !bytes.Equal(got.Entries[0].Value, x.Node) {
+		t.Errorf("x has %v, %v", got.Entries, err)
+	}
+	l.loadText(t, cluster.All, "add 2 allow ip from any to any\n", 0)
+	l.join(t, a, "y")
+}
