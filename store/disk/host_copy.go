@@ -21,6 +21,7 @@ type HostCopy struct {
 	// Admin and Address are of the new store: its administrator, and what hosts connect to.
 	Admin   cluster.IssuedCertificate
 	Address string
+	CA      []byte // its certificate, DER
 }
 
 // MissingTextsError says that the rules of some scopes are on other hosts.
@@ -108,6 +109,10 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 		all[key], err = value, errors.Join(err, bad)
 	}
 	id, bad := cluster.Decode[cluster.Identity](all[cluster.IdentityKey])
+	if c.Local.Cluster == c.Trust.Cluster && (errors.Is(bad, cluster.ErrDocument) ||
+		bad == nil && id.ID != c.Trust.Cluster) { // a thief of the store wrote it
+		id, bad = cluster.Identity{ID: c.Trust.Cluster, CA: [][]byte{c.CA}}, nil
+	}
 	if bad != nil || id.ID != c.Trust.Cluster {
 		return nil, fmt.Errorf("%s is not that of cluster %v: %w", cluster.IdentityKey,
 			c.Trust.Cluster, errors.Join(bad, cluster.ErrDocument))
@@ -123,6 +128,13 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 		slices.SortFunc(issued.Certificates, cluster.IssuedCertificate.Compare)
 	}
 	set(cluster.IssuedKey, &issued)
+	_, bad = cluster.Decode[cluster.AdminKeys](all[cluster.KeysKey])
+	if errors.Is(bad, cluster.ErrDocument) {
+		delete(all, cluster.KeysKey)
+		if l := d.Trust().Admins; l.Locked() {
+			set(cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{l}})
+		}
+	}
 	for key := range all { // certificates that the host did not accept
 		name, ok := strings.CutPrefix(key, cluster.NodeTree)
 		if ok && d.Node(name) == nil {

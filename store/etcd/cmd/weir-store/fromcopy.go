@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if err != nil {
 		return withTexts(err)
 	}
-	key, err := restoreKey(entries, f.sign, own)
+	key, err := restoreKey(entries, copied.Admins(), f.sign, own)
 	if err != nil {
 		return err
 	}
@@ -86,6 +87,9 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	fmt.Fprintf(c.out, "cluster %s from %s: %d entries of revision %d, epoch %d\nweir-store: %s\n"+
 		"administrator %s: %s\n", ca.Cluster(), f.copyDir, len(entries),
 		copied.Revision(), prepared.Epoch, f.Address, f.admin, f.adminFile)
+	for _, r := range prepared.Replaced {
+		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
+	}
 	if !slices.Contains(copied.Stores(), f.Address) {
 		fmt.Fprintf(c.out, "hosts look for a weir-store at %v: give one of these names to this "+
 			"host, or let the hosts join again\n", copied.Stores())
@@ -95,7 +99,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 
 // copied reads the copy, and changes nothing there.
 func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.HostCopy, error) {
-	c := &disk.HostCopy{Address: f.Address}
+	c := &disk.HostCopy{Address: f.Address, CA: ca.Certificate()}
 	id, err := hex.DecodeString(ca.Cluster())
 	if err != nil || len(id) != len(cluster.Serial{}) {
 		return nil, errors.New("the CA is not one of a cluster")
@@ -154,7 +158,13 @@ func (h home) poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
 		}
 	}
 	var options []string
+	var given []netip.Prefix // to hosts
 	for _, e := range entries {
+		if strings.HasPrefix(e.Key, cluster.NodeTree) {
+			if node, err := cluster.Decode[cluster.Node](e.Value); err == nil {
+				given = append(given, node.Ranges...)
+			}
+		}
 		if e.Key != cluster.IdentityKey {
 			continue
 		}
@@ -170,6 +180,10 @@ func (h home) poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
 		return nil, fmt.Errorf("the copy says of which pools hosts get ranges, but no one has "+
 			"signed that: if these were the pools, add %s", strings.Join(options, " "))
 	}
+	if len(given) > 0 {
+		return nil, fmt.Errorf("the copy does not say of which pools hosts get ranges, and they "+
+			"have some, such as %v: add -pool NETWORK:LENGTH", given[0])
+	}
 	return []cluster.Pool{}, nil
 }
 
@@ -183,9 +197,10 @@ func withTexts(err error) error {
 	return err
 }
 
-// restoreKey returns the key that signs the version.
-func restoreKey(entries []store.Entry, file string, own *identity.Credential) (
-	ed25519.PrivateKey, error) {
+// restoreKey returns the key that signs the version. known are the keys that the host of the copy
+// demands: those of the store count only without them.
+func restoreKey(entries []store.Entry, known cluster.KeyList, file string,
+	own *identity.Credential) (ed25519.PrivateKey, error) {
 	key, err := signer(file)
 	if err != nil {
 		return nil, err
@@ -201,7 +216,11 @@ func restoreKey(entries []store.Entry, file string, own *identity.Credential) (
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Key, err)
 		}
-		if l := doc.Newest(); l.Locked() && !l.Has(admin.KeyOf(key)) {
+		l := doc.Newest()
+		if known.Locked() {
+			l = known
+		}
+		if l.Locked() && !l.Has(admin.KeyOf(key)) {
 			return nil, errors.New("hosts demand the signature of another administrator: give " +
 				"-sign FILE with the credential of that one")
 		}

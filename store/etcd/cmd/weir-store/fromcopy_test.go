@@ -229,3 +229,51 @@ func listing(t *testing.T, dir string) string {
 	}
 	return all.String()
 }
+
+// TestFromCopyGarbage: a thief of the store has written garbage, which every host has in its copy.
+// The cluster can be made again from one: what the host knows without the store takes its place.
+func TestFromCopyGarbage(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x := l.join(t, a, "x")
+	f := follow(t, x.Client)
+	const all = "add 1 allow ip from any to any\n"
+	confirmed := l.loadText(t, cluster.All, all, 0)
+	d := a.database(t)
+	id, err := readIdentity(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admins, err := home(a.dir).pinnedKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey} {
+		commit(t, d, put(key, "garbage"))
+		storetest.Eventually(t, "x has it", func() bool { return f.has(key, "garbage") })
+	}
+	a.kill(t)
+	from := filepath.Join(l.dir, "copy")
+	writeCopy(t, from, f, disk.Local{Cluster: id.ID, Epoch: 1, Admins: admins,
+		Seen: confirmed.Number, Confirmed: confirmed}, all)
+	if err := os.RemoveAll(filepath.Join(a.dir, etcdDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(a.dir, configFile)); err != nil {
+		t.Fatal(err)
+	}
+	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
+		"-from-copy", from}
+	if said := a.fails(t, again...); !strings.Contains(said, "add -pool NETWORK:LENGTH") {
+		t.Errorf("without pools: %s", said)
+	}
+	a.run(t, append(again, "-pool", "10.64.0.0/12:24")...)
+	a.serve(t)
+	got, err := readIdentity(t.Context(), a.database(t))
+	if err != nil || got.ID != id.ID || got.Epoch != 2 || len(got.CA) != 1 {
+		t.Errorf("the cluster is %+v, %v", got, err)
+	}
+	l.loadText(t, cluster.All, "add 2 allow ip from any to any\n", 0)
+	l.join(t, a, "y")
+}
