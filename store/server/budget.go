@@ -58,8 +58,12 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 }
 
 // PercentFull returns how full the store is, in percent: its database, or the copy that every host
-// keeps of it, with the transactions under way. 0 if neither is known.
+// keeps of it, with the transactions under way. 0 if neither is known, 100 while the store is too
+// large to be followed.
 func (s *Server) PercentFull() int {
+	if s.large.Load() {
+		return 100
+	}
 	copied := s.state.size() + int(s.writing.Load())
 	return max(s.databaseFull(), min(copied*100/s.config.MaxCopy, 100))
 }

@@ -58,11 +58,17 @@ func TestLargeCopy(t *testing.T) {
 		if !s.Gauges().Failing || s.Counters.Large.Load() < 2 {
 			t.Errorf("it is not counted each time: %d", s.Counters.Large.Load())
 		}
+		if full := s.PercentFull(); full != 100 {
+			t.Errorf("it is %d %% full", full)
+		}
 		put(t, model, "w/c", 1)
 		put(t, model, "w/b", smallCopy/8)
 		time.Sleep(time.Minute)
 		if _, there := s.state.get("w/c"); !there || s.Gauges().Failing {
 			t.Error("weir-store does not follow a store that fits again")
+		}
+		if full := s.PercentFull(); full == 100 {
+			t.Error("it is full when it fits again")
 		}
 	})
 }

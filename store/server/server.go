@@ -111,6 +111,7 @@ type Server struct {
 	config      Config
 	state       *state
 	writing     atomic.Int64  // bytes of the transactions that etcd has not answered
+	large       atomic.Bool   // the store is not followed, since the copy would be too large
 	differences chan struct{} // has a value for each that is sent
 	refusals    *rate.Limiter // of joins in the log, which strangers may try at any rate
 	beat        *beat
@@ -165,6 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
 		Limit: s.config.MaxCopy,
 		Changed: func(changes []store.Change) {
+			s.large.Store(false)
 			now := held.Stored().Revision
 			putBack := now < s.state.revision()
 			s.state.apply(store.Batch{Revision: now, Changes: changes}, s.pace())
@@ -187,6 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 			var large *store.LargeError
 			if errors.As(err, &large) {
 				s.Counters.Large.Add(1)
+				s.large.Store(true)
 			}
 			s.state.failed()
 			s.config.Log.Warn("the watch on the store ended", "err", err)
