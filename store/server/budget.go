@@ -58,11 +58,11 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 }
 
 // PercentFull returns how full the store is, in percent: its database, or the copy that every host
-// keeps of it, with the transactions under way. 0 if neither is known, 100 while the store is too
-// large to be followed.
+// keeps of it, with the transactions under way. 0 if neither is known. While the store is too large
+// to be followed it is 99: a removal, which may make it fit again, needs less than 100.
 func (s *Server) PercentFull() int {
 	if s.large.Load() {
-		return 100
+		return max(s.databaseFull(), 99)
 	}
 	copied := s.state.size() + int(s.writing.Load())
 	return max(s.databaseFull(), min(copied*100/s.config.MaxCopy, 100))
