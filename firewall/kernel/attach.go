@@ -204,14 +204,14 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	return l.Pin(path)
 }
 
-// Detach stops evaluating the packets of an interface. An interface that is not attached, or is
-// gone, is not an error.
+// Detach stops evaluating the packets of an interface, also by an engine of another layout. An
+// interface that is not attached, or is gone, is not an error.
 func (e *Engine) Detach(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := e.links[index]
 	if a == nil {
-		return nil
+		return e.detachOthersLocked(index)
 	}
 	delete(e.links, index)
 	// Before the hooks go: the lower devices evaluate its frames from now on.

@@ -79,6 +79,16 @@ func (e *Engine) unfilter(a *attachment) error {
 	return errors.Join(errs...)
 }
 
+// deleteFilters deletes the filters of an interface in both directions.
+func deleteFilters(index uint32) error {
+	c, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return errors.Join(c.DeleteFilter(int(index), false), c.DeleteFilter(int(index), true))
+}
+
 // removeFilters deletes the filters whose pins lie below dir.
 func removeFilters(dir string) error {
 	found, err := pinned(dir, "filter")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -232,10 +233,14 @@ func (e *Engine) migrateCountersLocked() error {
 }
 
 // isResized reports whether the pinned tables have other sizes than the options ask for: then they
-// count as another engine's.
+// count as another engine's. So do those of which Remove has left a hook.
 func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil
+	}
+	_, err := os.Stat(filepath.Join(e.dir, completeName))
+	if errors.Is(err, fs.ErrNotExist) && guards(e.dir) {
+		return true, nil
 	}
 	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates),
 		"tracks":  setsFor(e.options.MaxTracks),

@@ -97,6 +97,30 @@ func (e *Engine) replaceOthers(index uint32) error {
 	return nil
 }
 
+// detachOthersLocked detaches other layouts from an interface that ours does not guard.
+func (e *Engine) detachOthersLocked(index uint32) error {
+	if !e.Replaces() {
+		return nil
+	}
+	others, err := otherLayouts(e.dir)
+	if err != nil {
+		return err
+	}
+	for _, dir := range others {
+		filters, err := pinned(dir, "filter")
+		if err != nil {
+			return err
+		}
+		if !filters[index] {
+			continue
+		}
+		if err := deleteFilters(index); err != nil { // the pins stay, too
+			return err
+		}
+	}
+	return e.replaceOthers(index)
+}
+
 // migrateFor brings the states of another engine up to date while both engines evaluate the packets
 // of an interface.
 func (e *Engine) migrateFor(dir string, index uint32) error {
