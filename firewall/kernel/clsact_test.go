@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // tc runs tc(8) at the server.
@@ -59,15 +61,15 @@ func TestFiltersLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// withoutNetAdmin runs f in the server's namespace without the capability to change the network.
-func (g *pairLab) withoutNetAdmin(t *testing.T, f func() error) (err error) {
+// withoutNetAdmin runs f in a node's namespace without the capability to change the network.
+func withoutNetAdmin(t *testing.T, n *nstest.Node, f func() error) (err error) {
 	t.Helper()
 	must := func(err error) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	must(g.server.Do(func() error {
+	must(n.Do(func() error {
 		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var have [2]unix.CapUserData
 		must(unix.Capget(&h, &have[0]))
@@ -88,17 +90,19 @@ func TestFilterThatStays(t *testing.T) {
 	g.detach(t)
 	clean := g.tc(t, "qdisc show dev eth0")
 	g.byFilters(t)
-	if err := g.withoutNetAdmin(t, func() error { return g.engine.Detach(g.index) }); err == nil {
+	detach := func() error { return g.engine.Detach(g.index) }
+	if err := withoutNetAdmin(t, g.server, detach); err == nil {
 		t.Error("the filters were detached without the capability")
 	}
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.withoutNetAdmin(t, func() error { return Remove(g.dir) }); err == nil {
+	remove := func() error { return Remove(g.dir) }
+	if err := withoutNetAdmin(t, g.server, remove); err == nil {
 		t.Error("the filters were removed without the capability")
 	}
 	g.answers(t, "while the filters stay", "80")
-	if err := g.server.Do(func() error { return Remove(g.dir) }); err != nil {
+	if err := g.server.Do(remove); err != nil {
 		t.Fatal(err)
 	}
 	if out := g.tc(t, "qdisc show dev eth0"); out != clean {

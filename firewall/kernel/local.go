@@ -104,14 +104,17 @@ func (e *Engine) detachLocalLocked() error {
 	if l == nil {
 		return nil
 	}
-	e.local = nil
 	if l.link == nil {
-		err := deleteLocalFilter()
-		if e.dir != "" {
-			err = errors.Join(err, removeIfThere(filepath.Join(e.dir, localFilter)))
+		if err := deleteLocalFilter(); err != nil {
+			return err // the pin says that the filter is there, for the next try and for Remove
 		}
-		return err
+		e.local = nil
+		if e.dir == "" {
+			return nil
+		}
+		return removeIfThere(filepath.Join(e.dir, localFilter))
 	}
+	e.local = nil
 	var err error
 	if e.dir != "" {
 		err = removeIfThere(filepath.Join(e.dir, localLink))

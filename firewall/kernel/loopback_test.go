@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -80,6 +83,34 @@ func TestLeftHookOfTheLoopback(t *testing.T) {
 			Attach: ebpf.AttachTCXEgress})
 		if err == nil && len(at.Programs) != 1 {
 			t.Errorf("%d programs at the loopback", len(at.Programs))
+		}
+		return err
+	}))
+}
+
+// TestFilterOfTheLoopbackThatStays: where the filter of the loopback could not be deleted when the
+// last published port went, its pin stays, and the next call deletes both.
+func TestFilterOfTheLoopbackThatStays(t *testing.T) {
+	t.Parallel()
+	v := newCluster(t, openRules)
+	v.engine.noTCX = true
+	v.publish(8080, 80)
+	pin := filepath.Join(v.engine.dir, localFilter)
+	unpublish := func() error { return v.engine.SetPublished(nil) }
+	if err := withoutNetAdmin(t, v.host, unpublish); err == nil {
+		t.Error("the filter was deleted without the capability")
+	}
+	if _, err := os.Stat(pin); err != nil {
+		t.Error(err)
+	}
+	v.must(v.host.Do(unpublish))
+	if _, err := os.Stat(pin); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pin is still there: %v", err)
+	}
+	v.must(v.host.Do(func() error {
+		name, err := v.host.Netlink().FilterName(loopback, true)
+		if name != "" {
+			t.Errorf("filter %s is left", name)
 		}
 		return err
 	}))

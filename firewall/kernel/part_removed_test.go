@@ -15,7 +15,8 @@ func (g *pairLab) removePart(t *testing.T) {
 	g.engine.noTCX = true
 	g.must(t, g.server.Do(func() error { _, err := g.engine.Attach(loopback); return err }))
 	g.must(t, g.engine.Close())
-	if err := g.withoutNetAdmin(t, func() error { return Remove(g.dir) }); err == nil {
+	remove := func() error { return Remove(g.dir) }
+	if err := withoutNetAdmin(t, g.server, remove); err == nil {
 		t.Error("the filters were removed without the capability")
 	}
 	if out := g.tc(t, "filter show dev lo ingress"); !strings.Contains(out, "weir_in") {
