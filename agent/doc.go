@@ -54,5 +54,6 @@
 //	host.Stack.mu          IPsec policies and routing rules
 //	host.Links.mu          interfaces and addresses
 //	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu,
-//	cluster.dialer.mu, pods.resolvers.mu, nat.Service.mu, perUser.mu
+//	cluster.dialer.mu, pods.resolvers.mu, nat.Service.mu, perUser.mu,
+//	api.streams.mu
 package agent

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"net"
 	"sync"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/unixsocket"
 )
 
@@ -39,7 +41,7 @@ func (l *perUser) Accept() (net.Conn, error) {
 		}
 		uid := l.uid(c)
 		if l.add(uid) {
-			return &userConn{Conn: c, end: sync.OnceFunc(func() { l.remove(uid) })}, nil
+			return &userConn{Conn: c, uid: uid, end: sync.OnceFunc(func() { l.remove(uid) })}, nil
 		}
 		_ = c.Close() // the client learns of it, or has gone
 	}
@@ -66,7 +68,26 @@ func (l *perUser) remove(uid int) {
 // userConn is a connection of a user.
 type userConn struct {
 	net.Conn
+	uid int
 	end func() // counts it no more
+}
+
+// userAddr is the remote address of a connection, with its user.
+type userAddr struct {
+	net.Addr
+	uid int
+}
+
+// RemoteAddr implements net.Conn. It says who the user is: the server has the connection as another
+// listener wraps it.
+func (c *userConn) RemoteAddr() net.Addr { return userAddr{c.Conn.RemoteAddr(), c.uid} }
+
+// withReader is the context of the requests on a connection to the read-only socket.
+func withReader(ctx context.Context, c net.Conn) context.Context {
+	if a, ok := c.RemoteAddr().(userAddr); ok {
+		return api.WithClientUID(ctx, a.uid)
+	}
+	return ctx
 }
 
 // Close implements net.Conn.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/unixsocket"
 )
 
@@ -84,6 +85,9 @@ func TestReadSocketLimitsUsers(t *testing.T) {
 			c, err := l.Accept()
 			if err != nil {
 				return
+			}
+			if uid := api.ClientUID(withReader(t.Context(), c)); uid != os.Getuid() {
+				t.Errorf("requests are those of user %d, this is %d", uid, os.Getuid())
 			}
 			accepted <- c
 		}

@@ -138,6 +138,7 @@ func newServer(n *Node) *server {
 		pid, uid := unixsocket.Peer(c)
 		return pods.WithClientPID(api.WithClientUID(ctx, uid), pid)
 	}
+	s.reading.ConnContext = withReader
 	return s
 }
 

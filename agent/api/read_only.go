@@ -16,8 +16,6 @@ const (
 	answersAtOnce = 4
 	bodyTime      = 10 * time.Second
 	answerTime    = 10 * time.Second
-	// streams of events at once: of each some megabytes may wait in memory
-	streamsAtOnce = 32
 )
 
 // readable is what the read-only socket answers, beside events, tables and what is in withEngine.
@@ -101,31 +99,6 @@ func inTurn(all http.Handler, atOnce int) http.Handler {
 		_ = c.SetWriteDeadline(time.Time{}) // or the connection is over, and has none
 	})
 }
-
-// someStreams passes on as many streams at once as there may be, and refuses others.
-func someStreams(all http.Handler) http.Handler {
-	streams := make(chan struct{}, streamsAtOnce)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case streams <- struct{}{}:
-		default:
-			WriteError(w, http.StatusServiceUnavailable, errStreams{})
-			return
-		}
-		defer func() { <-streams }()
-		all.ServeHTTP(w, r)
-	})
-}
-
-// errStreams refuses a stream on the read-only socket.
-type errStreams struct{}
-
-func (errStreams) Error() string {
-	return fmt.Sprintf("%d readers watch the events already", streamsAtOnce)
-}
-
-// Hint returns who may.
-func (errStreams) Hint() string { return "wait until one ends, or run as root" }
 
 // errReadOnly refuses a change on the read-only socket.
 type errReadOnly struct{ request string }
