@@ -37,8 +37,8 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
-	// the pins in dir have tables of other sizes, or are what Remove has left: they are set aside
-	// like those of a previous layout
+	// the pins in dir have tables of other sizes, or are not all there: they are set aside like
+	// those of a previous layout
 	resized   bool
 	reused    bool   // the programs are those that were pinned
 	pinned    bool   // guarded by mu; the programs are pinned

@@ -233,13 +233,13 @@ func (e *Engine) migrateCountersLocked() error {
 }
 
 // isResized reports whether the pinned tables have other sizes than the options ask for: then they
-// count as another engine's. So do those of which Remove has left a hook.
+// count as another engine's. So do those of which Remove has left a hook, and those without one of
+// the maps.
 func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil
 	}
-	_, err := os.Stat(filepath.Join(e.dir, completeName))
-	if errors.Is(err, fs.ErrNotExist) && guards(e.dir) {
+	if e.lacksMap() {
 		return true, nil
 	}
 	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates),
@@ -261,6 +261,24 @@ func (e *Engine) isResized() (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// lacksMap reports whether something is pinned that is or was in use, and the pin of a map is not
+// there. A program that is attached has the map as long as it is there itself.
+func (e *Engine) lacksMap() bool {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(e.dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	if !there(completeName) {
+		return guards(e.dir)
+	}
+	for name := range e.maps() {
+		if !there(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // setAsideLocked moves what is pinned with other sizes out of the way of our own pins.

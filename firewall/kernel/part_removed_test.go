@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -59,6 +60,30 @@ func TestRemovedInPart(t *testing.T) {
 		}))
 		if out := g.tc(t, "filter show dev lo ingress"); strings.Contains(out, "weir") != guarded {
 			t.Errorf("guarded %v, filters of the loopback: %q", guarded, out)
+		}
+		if left, err := filepath.Glob(filepath.Join(g.dir, "*")); len(left) != 1 || err != nil {
+			t.Errorf("pins: %v, %v", left, err)
+		}
+	}
+}
+
+// TestPinRemovedByHand: the pin of a map is removed. The kernel empties slow_paths without a pin
+// when the engine ends, so that only established flows pass. The next engine begins all the same,
+// with the states if they are there, and leaves nothing of the engine before.
+func TestPinRemovedByHand(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	c, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer c.Close()
+	for _, name := range []string{"slow_paths", "tracks", "states"} {
+		g.must(t, echoWord(c, "before the pin goes"))
+		g.must(t, os.Remove(filepath.Join(g.engine.dir, name)))
+		g.begin(t, webRules)
+		g.attach(t)
+		g.answers(t, "without the pin of "+name, "80")
+		if name != "states" {
+			g.must(t, echoWord(c, "without the pin of "+name))
 		}
 		if left, err := filepath.Glob(filepath.Join(g.dir, "*")); len(left) != 1 || err != nil {
 			t.Errorf("pins: %v, %v", left, err)
