@@ -210,6 +210,8 @@ var badCalls = []struct {
 		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
 	{"del fails", addEnvWith(func(e *Env) { e.Command = "DEL" }),
 		goodConfig, errors.New("busy"), 100, "busy"},
+	{"del too early", addEnvWith(func(e *Env) { e.Command = "DEL" }), goodConfig,
+		fmt.Errorf("%w: not taken over", ErrBusy), 11, "not taken over"},
 	{"gc too old", addEnvWith(func(e *Env) { e.Command = "GC" }),
 		`{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1,
 		"needs specification 1.1.0"},

@@ -6,7 +6,7 @@
 //
 // Every answer has a field "version". Fields are only ever added; the version rises when a field
 // changes its meaning, which so far never happened. A request that fails is answered with a status
-// of 400 or more and an Error.
+// of 400 or more and an Error; 503 says that the same request may succeed later.
 //
 //	GET  /v1/status        Status
 //	GET  /v1/rules         Rules
@@ -49,6 +49,7 @@
 package api
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -65,9 +66,18 @@ type Error struct {
 	Advice  string `json:"hint,omitempty"`
 	// mistakes in rule text: place, line, caret and hint of each
 	Details string `json:"report,omitempty"`
+
+	later bool // the answer had the status of ErrLater
 }
 
+// ErrLater is what the error of a request is (errors.Is) that is refused for now: the same request
+// may succeed later. Its answer has the status 503.
+var ErrLater = errors.New("try again later")
+
 func (e *Error) Error() string { return e.Message }
+
+// Is implements errors.Is.
+func (e *Error) Is(target error) bool { return e.later && target == ErrLater }
 
 // Report returns the mistakes in rule text, each with its place, line, caret and hint; "" if there
 // are none.

@@ -122,7 +122,7 @@ func readError(w *http.Response) error {
 	if err != nil {
 		return err
 	}
-	e := &Error{}
+	e := &Error{later: w.StatusCode == http.StatusServiceUnavailable}
 	if json.Unmarshal(text, e) != nil || e.Message == "" {
 		return fmt.Errorf("the node answered %s", w.Status)
 	}

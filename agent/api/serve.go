@@ -52,7 +52,11 @@ func ChangeContext[R, A any](ask func(context.Context, R) (A, error)) http.Handl
 func WriteAnswer[A any](w http.ResponseWriter, ask func() (A, error)) {
 	a, err := ask()
 	if err != nil {
-		WriteError(w, http.StatusUnprocessableEntity, err)
+		status := http.StatusUnprocessableEntity
+		if errors.Is(err, ErrLater) {
+			status = http.StatusServiceUnavailable
+		}
+		WriteError(w, status, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -73,13 +73,21 @@ func (r Remote) post(ctx context.Context, path string, request, answer any) erro
 	return tryAgain(r.client.Post(ctx, path, request, answer))
 }
 
-// tryAgain marks the absence of the node as something that passes.
+// tryAgain marks what passes: that the node is not there or does not answer, or cannot do that yet.
 func tryAgain(err error) error {
-	if errors.Is(err, api.ErrNoNode) {
+	switch {
+	case errors.Is(err, api.ErrNoNode), errors.Is(err, api.ErrSilent):
 		return temporary{err}
+	case errors.Is(err, api.ErrLater):
+		return busy{err}
 	}
 	return err
 }
+
+type busy struct{ error }
+
+func (busy) Is(target error) bool { return target == cni.ErrBusy }
+func (b busy) Unwrap() error      { return b.error }
 
 type temporary struct{ error }
 

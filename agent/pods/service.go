@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
@@ -113,7 +114,17 @@ var errNone = errors.New("this node gives no networks to containers; set [pods] 
 var errNotReady = errors.New("this node gives no networks to containers now: weir status shows " +
 	"why, or there are no [pods] ranges in weir.toml")
 
-var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
+var errLater error = notTakenOver{}
+
+// notTakenOver is the error while there may be pods that are not taken over.
+type notTakenOver struct{}
+
+func (notTakenOver) Error() string {
+	return "the pods of an earlier run are not taken over yet; see weir status"
+}
+
+// Is implements errors.Is.
+func (notTakenOver) Is(target error) bool { return target == api.ErrLater }
 
 var errClosed = errors.New("the node is going down, and takes the network of all containers " +
 	"away; start it again with weir up, and the container then")
