@@ -13,11 +13,8 @@
 
 #include "reply.h"
 
-enum { TCP_LISTEN = 10, COOKIE_WINDOW = 64240, COOKIE_SCALE = 7 };
-enum { TS_NO_SCALE = 15, TS_SACK = 16, TS_BITS = 63 };
-
-// What the options of a segment offer.
-enum seen_option { SEEN_TS = 1, SEEN_SACK = 2 };
+enum { TCP_LISTEN = 10 };
+enum { TS_SACK = 16, TS_BITS = 63 };
 
 struct sock {
 	int unused;
@@ -281,45 +278,14 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, scratch->buf) < 0 :
 			      bpf_tcp_raw_check_syncookie_ipv6(ip, scratch->buf) < 0)
 		return 0;
+	if (!read_tcp(skb, c)) // the state that the evaluation makes needs the options
+		return 0;
 	find_redeemed(c);
 	cookie->offer = OFFER_REDEEMED;
 	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
 	return 1;
-}
-
-// establish writes what the handshake has shown into the state that the acknowledgement made.
-static __always_inline void establish(struct cpu *c, const struct packet *p,
-				      const struct lookup *look, const struct cookie *cookie)
-{
-	__u32 place = look->first_place;
-	struct set *s = set_at(place / WAYS);
-	if (!s)
-		return;
-	struct side *low = low_side(s, place), *high = high_side(s, place);
-	struct side *d = look->from ? high : low, *o = look->from ? low : high;
-	__u32 scaled = cookie->offered & SEEN_TS && (cookie->ts_echo & 15) != TS_NO_SCALE ?
-			       SIDE_SCALED :
-			       0,
-	      scale = cookie->ts_echo & 15;
-	__u32 win = (__u32)p->window << (scaled ? scale : 0);
-
-	o->start = p->ack - 1;
-	o->end = p->ack;
-	o->ack = p->seq;
-	o->edge = p->seq + COOKIE_WINDOW;
-	o->win = COOKIE_WINDOW;
-	set_flags(o, SIDE_SEEN | SIDE_SYN | SIDE_ACKED | scaled | (scaled ? COOKIE_SCALE << 8 : 0));
-	d->start = p->seq - 1;
-	d->end = p->seq + (p->len - p->payload) + (p->tcp_flags & TH_FIN ? 1 : 0);
-	d->ack = p->ack;
-	d->edge = p->ack + win;
-	d->win = win;
-	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) |
-			     (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
-	if (promote(place))
-		count_proved_in_track(c, place);
 }
 
 // open_connection has the stack open the connection of an acknowledgement that passes. It returns 0
@@ -331,8 +297,6 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	const struct cookie *cookie = &c->cookie;
 	struct bpf_tcp_req_attrs a = {};
 
-	if (!read_tcp(skb, c))
-		return 0;
 	a.mss = cookie_segment(skb, c);
 	if (cf->cookies & COOKIE_STAMPS && cookie->offered & SEEN_TS) {
 		a.tstamp_ok = 1;
@@ -353,8 +317,6 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	bpf_sk_release(sk);
 	if (r < 0)
 		return 0;
-	if (c->verdict.state == USE_NEW)
-		establish(c, p, &c->look, cookie);
 	// Copies do not show that the cookies of this second come back: they could end a flood's
 	// mode.
 	if (record_redeemed(c))

@@ -4,6 +4,7 @@
 
 #include "table_insert.h"
 #include "cookie_repeat.h"
+#include "cookie_state.h"
 #include "ipsec.h"
 
 // fill writes the new state at look->place, for the rule with an id.
@@ -212,6 +213,8 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	}
 	fill(p, look, limit, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0,
 	     look->key.proto);
+	if (unlikely(c->cookie.offer == OFFER_REDEEMED))
+		establish(c, place);
 	count_new(c, cf);
 	__sync_lock_test_and_set(&tags->tag[way], look->tag | TAG_HALF_OPEN);
 	if (unlikely(many))

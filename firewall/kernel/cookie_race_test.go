@@ -1,0 +1,95 @@
+package kernel
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+const cookieRules = "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n"
+
+// run has a hook of the server evaluate a frame, which then does not reach the stack. It returns
+// what the hook said.
+func (k *cookieClient) run(hook *ebpf.Program, frame []byte) int32 {
+	k.t.Helper()
+	clear(frame[:6]) // the address of the loopback, whose packet it is here
+	var ret uint32
+	if err := k.g.server.Do(func() (err error) {
+		ret, err = hook.Run(&ebpf.RunOptions{Data: frame})
+		return err
+	}); err != nil {
+		k.t.Fatal(err)
+	}
+	return int32(ret)
+}
+
+// runChanged is run by weir_in with a second program that was changed.
+func (k *cookieClient) runChanged(change func(asm.Instructions) asm.Instructions,
+	frame []byte) int32 {
+	k.t.Helper()
+	const name = "weir_in_slow"
+	e := k.g.engine
+	spec := committed(k.t)
+	e.sizeAsLoaded(spec)
+	spec.Programs[name].Instructions = change(spec.Programs[name].Instructions)
+	var changed *ebpf.Program
+	if err := e.load(spec, map[string]**ebpf.Program{name: &changed}); err != nil {
+		k.t.Fatalf("%+v", err)
+	}
+	defer changed.Close()
+	if err := e.objects.SlowPaths.Put(uint32(slowIn), changed); err != nil {
+		k.t.Fatal(err)
+	}
+	ret := k.run(e.objects.WeirIn, frame)
+	if err := e.objects.SlowPaths.Put(uint32(slowIn), e.objects.WeirInSlow); err != nil {
+		k.t.Fatal(err)
+	}
+	return ret
+}
+
+// startOf returns the index of the first instruction of a function.
+func (k *cookieClient) startOf(code asm.Instructions, function string) int {
+	k.t.Helper()
+	for i := range code {
+		if f := btf.FuncMetadata(&code[i]); f != nil && f.Name == function {
+			return i
+		}
+	}
+	k.t.Fatalf("the program has no function %s", function)
+	return 0
+}
+
+// withoutEnd has what follows the evaluation of a redeemed cookie return at once, as if the CPU had
+// lost its time slice there.
+func (k *cookieClient) withoutEnd(code asm.Instructions) asm.Instructions {
+	at := k.startOf(code, "finish_redeemed")
+	zero := asm.Mov.Imm(asm.R0, 0)
+	zero.Metadata = code[at].Metadata // the name of the function
+	code[at].Metadata = asm.Metadata{}
+	// the packet is never NULL, but what follows has to be within reach
+	code[at] = code[at].WithSymbol("rest")
+	return slices.Insert(code, at, zero, asm.JEq.Imm(asm.R1, 0, "rest"), asm.Return())
+}
+
+// TestSecondSegmentBehindACookie: the CPU that redeems a cookie loses its time slice when it has
+// made the state. The client's next segment, on another CPU, passes: the state has both sides.
+func TestSecondSegmentBehindACookie(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, cookieRules)
+	if got := k.runChanged(k.withoutEnd,
+		k.frame(packet.FlagACK, k.seq+1, k.cookie+1)); got != wentUp {
+		t.Fatalf("the first segment: %d", got)
+	}
+	const later = 1000 // behind the numbers for which the cookie is valid
+	next := k.frame(packet.FlagACK, k.seq+1+later, k.cookie+1)
+	if got := k.run(k.g.engine.objects.WeirIn, next); got != wentUp {
+		n, _ := k.g.decided(t, firewall.ReasonTCPAck)
+		t.Errorf("the second segment: %d, dropped for tcp-ack: %d", got, n)
+	}
+}
