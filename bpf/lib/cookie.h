@@ -31,16 +31,24 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
+// socket_of returns the socket of the host that gets the packet, or NULL. The caller releases it.
+static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct packet *p,
+						  struct scratch *scratch)
+{
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)scratch->buf;
+	__u32 size =
+		sock_tuple(t, p->version, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
+
+	return bpf_skc_lookup_tcp(skb, t, size, -1, 0);
+}
+
 // listener returns the socket that listens where the packet goes. The caller releases it. It
 // returns NULL if there is none, if a connection has these ends already, or if the listener speaks
 // MPTCP: for that the stack takes no cookies of ours.
 static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct packet *p,
 						 struct scratch *scratch)
 {
-	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)scratch->buf;
-	__u32 size =
-		sock_tuple(t, p->version, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
-	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
+	struct bpf_sock *sk = socket_of(skb, p, scratch);
 	if (!sk)
 		return NULL;
 	if (sk->state != TCP_LISTEN || bpf_skc_to_mptcp_sock(sk)) {
@@ -48,6 +56,18 @@ static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const st
 		return NULL;
 	}
 	return sk;
+}
+
+// is_open: the stack has a connection with the ends of the packet.
+static __always_inline int is_open(struct __sk_buff *skb, const struct packet *p,
+				   struct scratch *scratch)
+{
+	struct bpf_sock *sk = socket_of(skb, p, scratch);
+	if (!sk)
+		return 0;
+	int open = sk->state != TCP_LISTEN;
+	bpf_sk_release(sk);
+	return open;
 }
 
 // plain_segment: a segment to an address of the host, in one piece, in a unicast frame.
@@ -288,8 +308,8 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 	return 1;
 }
 
-// open_connection has the stack open the connection of an acknowledgement that passes. It returns 0
-// if that failed.
+// open_connection has the stack open the connection of an acknowledgement that passes, unless it is
+// open. It returns 0 if that failed.
 static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 					   struct gauge *g)
 {
@@ -308,8 +328,8 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 		a.rcv_wscale = a.wscale_ok ? COOKIE_SCALE : 0;
 	}
 	struct bpf_sock *sk = listener(skb, p, &c->scratch);
-	if (!sk)
-		return 0;
+	if (!sk) // another segment that carries the cookie may have opened it meanwhile
+		return is_open(skb, p, &c->scratch);
 	void *tcp = bpf_skc_to_tcp_sock(sk);
 	int r = -1;
 	if (tcp && bpf_sk_assign_tcp_reqsk)

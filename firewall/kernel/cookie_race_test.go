@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -9,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -91,5 +94,58 @@ func TestSecondSegmentBehindACookie(t *testing.T) {
 	if got := k.run(k.g.engine.objects.WeirIn, next); got != wentUp {
 		n, _ := k.g.decided(t, firewall.ReasonTCPAck)
 		t.Errorf("the second segment: %d, dropped for tcp-ack: %d", got, n)
+	}
+}
+
+// sawListener has redeem_cookie act as if it had looked for the listener before the connection was
+// open.
+func (k *cookieClient) sawListener(code asm.Instructions) asm.Instructions {
+	k.t.Helper()
+	const listens, established = 10, 1 // TCP_LISTEN, TCP_ESTABLISHED
+	found := 0
+	for i := k.startOf(code, "redeem_cookie"); code[i].OpCode.JumpOp() != asm.Exit; i++ {
+		op := code[i].OpCode.JumpOp()
+		if (op == asm.JNE || op == asm.JEq) && code[i].Constant == listens {
+			code[i].Constant = established
+			found++
+		}
+	}
+	if found != 1 {
+		k.t.Fatalf("redeem_cookie compares %d times with TCP_LISTEN", found)
+	}
+	return code
+}
+
+// open reports whether the server has the connection.
+func (k *cookieClient) open() (is bool) {
+	k.t.Helper()
+	if err := k.g.server.Do(func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/tcp6")
+		is = strings.Contains(string(b), ":1388 01") // port 5000, TCP_ESTABLISHED
+		return err
+	}); err != nil {
+		k.t.Fatal(err)
+	}
+	return is
+}
+
+// TestConnectionOpenedByAnotherSegment: while a CPU evaluates an acknowledgement with a cookie,
+// another segment that carries it opens the connection. The acknowledgement passes, and the state
+// that it has made stays.
+func TestConnectionOpenedByAnotherSegment(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, cookieRules)
+	k.redeem(0)
+	nstest.Eventually(t, "the connection is open", k.open)
+	if err := k.g.engine.endWhere(func(*entry) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	late := k.frame(packet.FlagACK, k.seq+1, k.cookie+1)
+	if got := k.runChanged(k.sawListener, late); got != wentUp {
+		n, _ := k.g.decided(t, firewall.ReasonCookieRefused)
+		t.Errorf("the acknowledgement: %d, refused for the stack: %d", got, n)
+	}
+	if n := len(k.g.states(t)); n != 1 {
+		t.Errorf("%d states", n)
 	}
 }
