@@ -344,6 +344,23 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	return 1;
 }
 
+// count_sent records in the state of a redeemed cookie what this segment sends. The state may be
+// that of another segment that carries the cookie, which was evaluated as its SYN: that moves no
+// numbers, and the acknowledgement of what it sends would be refused.
+static __always_inline void count_sent(const struct packet *p, const struct lookup *look)
+{
+	__u32 place = look->first_place;
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!s || !t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->first_tag))
+		return;
+	struct side *d = look->from ? high_side(s, place) : low_side(s, place);
+	raise(&d->end, p->seq + segment_length(p));
+	if (p->tcp_flags & TH_FIN)
+		set_flags(d, SIDE_FIN);
+}
+
 // finish_redeemed follows the evaluation of a redeemed cookie. The packet becomes an
 // acknowledgement again, and if it passes, the stack opens the connection with it. Otherwise the
 // state that it has made ends: it does not evict half-open ones, as that of a SYN does.
@@ -358,8 +375,11 @@ __noinline int finish_redeemed(struct __sk_buff *skb, struct cpu *c)
 	struct verdict *v = &c->verdict;
 	p->tcp_flags = c->cookie.redeemed_flags;
 	p->seq++;
-	if (v->pass && open_connection(skb, c, cf, g))
+	if (v->pass && open_connection(skb, c, cf, g)) {
+		if (v->state != USE_NONE)
+			count_sent(p, look);
 		return 0;
+	}
 	if (v->pass) {
 		v->pass = 0;
 		v->reason = REASON_COOKIE_REFUSED;

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 const cookieRules = "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n"
@@ -147,5 +148,28 @@ func TestConnectionOpenedByAnotherSegment(t *testing.T) {
 	}
 	if n := len(k.g.states(t)); n != 1 {
 		t.Errorf("%d states", n)
+	}
+}
+
+// TestDataThatCarriesTheCookie: the client's first data has the numbers of the acknowledgement
+// before it. While another CPU has not given that to the stack, the data opens the connection, and
+// the server's acknowledgement of the data passes.
+func TestDataThatCarriesTheCookie(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, cookieRules)
+	if got := k.runChanged(k.withoutEnd,
+		k.frame(packet.FlagACK, k.seq+1, k.cookie+1)); got != wentUp {
+		t.Fatalf("the acknowledgement: %d", got)
+	}
+	const text = "data"
+	slow := build.IPv4{Options: []byte{1, 1, 1, 1}} // for the slow path, which looks at cookies
+	if err := k.wire.Send(k.frameOf(slow, packet.FlagACK, k.seq+1, k.cookie+1, text)); err != nil {
+		t.Fatal(err)
+	}
+	nstest.Eventually(t, "the connection is open", k.open)
+	answer := k.answer(k.cookie+1, k.seq+1+uint32(len(text)))
+	if got := k.run(k.g.engine.objects.WeirOut, answer); got != wentUp {
+		n, _ := k.g.decided(t, firewall.ReasonTCPAck)
+		t.Errorf("the acknowledgement of the data: %d, dropped for tcp-ack: %d", got, n)
 	}
 }
