@@ -335,7 +335,7 @@ enum phase {
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, when a map is added, or when what one program of a hook hands to the other changes.
 enum {
-	LAYOUT = 23,
+	LAYOUT = 24,
 };
 
 // The second programs of hooks by their index in the map slow_paths.
@@ -531,9 +531,12 @@ enum {
 	EVENT_PROBE = 31,
 };
 
-// The most IPsec policies that the programs ask.
+// The most IPsec policies that the programs ask. forwarding.policies is how many there are, and
+// with POLICIES_SECOND they lie in the second half of the map.
 enum {
 	MAX_POLICIES = 4096,
+	POLICIES_SECOND = 1 << 16,
+	NO_POLICY = 65535, // in place of a place
 };
 
 // Limits of pods.

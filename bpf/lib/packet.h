@@ -223,6 +223,20 @@ struct count {
 	__u64 packets, bytes;
 };
 
+// What IPsec policies are asked about, and how far the search is: ipsec.h.
+struct policy_query {
+	struct address src, dst;
+	__u32 ports, mark;
+	__u8 version, proto;
+	__u8 ways;  // enum policy_flag: those of a direction
+	__u8 whole; // any protocol, ports and mark
+	__u32 half; // where the policies lie
+	// places: the group to search next, the policy to ask next, the first that matches so far
+	__u32 group, at, found;
+	__u32 protects; // the policy that was found does
+	__u32 pad;
+};
+
 // One per CPU.
 struct cpu {
 	struct packet packet;
@@ -260,4 +274,5 @@ struct cpu {
 	// forwarding entry fwd.index holds for the packet.
 	__u32 known, forwards;
 	__u32 pad;
+	struct policy_query policy;
 };

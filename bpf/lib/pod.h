@@ -47,7 +47,7 @@ struct forwarding {
 	__u32 forwards;		// how many of the published ports lead to no pod
 	__u32 sources;		// how many ranges of others than pods are translated
 	__u32 stack;		// enum stack_use
-	__u32 policies;		// how many IPsec policies the programs ask: ipsec.h
+	__u32 policies;		// how many IPsec policies the programs ask, and where: ipsec.h
 	struct port_span span[MAX_PORT_SPANS];
 	// the host's source addresses as a client of a pod's port at a loopback address
 	struct address four, six;

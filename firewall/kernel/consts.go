@@ -5,7 +5,7 @@ package kernel
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, when a map is added, or when what one program of a hook hands to the other changes.
 const (
-	layout = 23
+	layout = 24
 )
 
 // The second programs of hooks by their index in the map slow_paths.
@@ -181,9 +181,12 @@ const (
 	eventProbe  = 31
 )
 
-// The most IPsec policies that the programs ask.
+// The most IPsec policies that the programs ask. forwarding.policies is how many there are, and
+// with POLICIES_SECOND they lie in the second half of the map.
 const (
-	maxPolicies = 4096
+	maxPolicies    = 4096
+	policiesSecond = 1 << 16
+	noPolicy       = 65535 // in place of a place
 )
 
 // Limits of pods.

@@ -94,7 +94,7 @@ type Engine struct {
 	undeleted  map[uint32]weirEndpoint // guarded by mu; as endpoints; their states are being ended
 	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQdiscLinks
 	policies   []Policy                // guarded by mu; SetStack
-	asked      []Policy                // guarded by mu; what the map of policies is known to hold
+	asked      []Policy                // guarded by mu; those of the map in force, nil for any
 	routing    bool                    // guarded by mu; SetStack
 	stackKnown bool                    // guarded by mu; until then what is in the map stays
 	places     [maxPods]bool           // guarded by mu; in which a pod counts

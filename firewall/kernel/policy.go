@@ -20,21 +20,27 @@ type Policy = nl.Policy
 func (e *Engine) SetStack(routing bool, policies []Policy) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	many := e.putPoliciesLocked(policies)
-	if many != nil && !errors.Is(many, errManyPolicies) {
-		return many
+	asked, many := askedOf(policies)
+	before := e.forwarding
+	if e.asked == nil || !slices.Equal(e.asked, asked) {
+		half, err := e.writePoliciesLocked(asked)
+		if err != nil {
+			return err
+		}
+		e.forwarding.Policies = half | uint32(len(asked))
 	}
 	e.routing, e.policies, e.stackKnown = routing, slices.Clone(policies), true
-	before := e.forwarding
-	e.forwarding.Policies = uint32(len(e.asked))
 	if before.Stack == e.stackLocked() && before.Policies == e.forwarding.Policies {
+		e.asked = asked
 		return many
 	}
-	err := e.putForwardingLocked()
-	if err != nil { // the next call tries again
+	if err := e.putForwardingLocked(); err != nil { // the next call tries again
 		e.forwarding.Stack, e.forwarding.Policies = before.Stack, before.Policies
+		e.asked = nil
+		return errors.Join(many, err)
 	}
-	return errors.Join(many, err)
+	e.asked = asked
+	return many
 }
 
 // errManyPolicies: the programs have no space for all policies.
@@ -46,29 +52,89 @@ var protectAll = []Policy{{Src: netip.MustParsePrefix("0.0.0.0/0"), Protects: tr
 	Dst: netip.MustParsePrefix("0.0.0.0/0")}, {Src: netip.MustParsePrefix("::/0"),
 	Dst: netip.MustParsePrefix("::/0"), Protects: true}}
 
-// putPoliciesLocked writes the policies that the programs ask, none if none protects anything. Of
-// too many the last are taken for policies that protect everything that leaves. A packet in between
-// may miss one, as it does before the agent knows of it.
-func (e *Engine) putPoliciesLocked(policies []Policy) (many error) {
+// askedOf returns the policies that the programs ask, none if none protects anything. Of too many
+// the last are taken for policies that protect everything that leaves.
+func askedOf(policies []Policy) (asked []Policy, many error) {
 	if !slices.ContainsFunc(policies, func(p Policy) bool { return p.Protects }) {
-		policies = nil
+		return []Policy{}, nil
 	}
 	if len(policies) > maxPolicies {
-		many = errManyPolicies
-		policies = slices.Concat(policies[:maxPolicies-len(protectAll)], protectAll)
+		return slices.Concat(policies[:maxPolicies-len(protectAll)], protectAll), errManyPolicies
 	}
+	return slices.Clone(policies), nil
+}
+
+// writePoliciesLocked writes policies into the half of the map that is not in force, and returns
+// what names that half. No packet reads it: those that did, when it was in force, are waited for.
+func (e *Engine) writePoliciesLocked(policies []Policy) (half uint32, err error) {
+	if len(policies) == 0 {
+		return 0, nil
+	}
+	if err := e.waitForReadersLocked(); err != nil {
+		return 0, fmt.Errorf("wait for packets that read earlier IPsec policies: %w", err)
+	}
+	half = ^e.forwarding.Policies & policiesSecond
+	keys := make([]uint32, len(policies))
+	for i := range keys {
+		keys[i] = uint32(i) + bit(half != 0)*maxPolicies
+	}
+	if _, err := e.objects.Policies.BatchUpdate(keys, policyTable(policies), nil); err != nil {
+		return 0, fmt.Errorf("write the IPsec policies to the kernel: %w", err)
+	}
+	return half, nil
+}
+
+// waitForReadersLocked is waitForPackets with the rules in force. Without any no program reads.
+func (e *Engine) waitForReadersLocked() error {
+	m, err := e.imageLocked()
+	if m == nil {
+		return err
+	}
+	return errors.Join(e.waitForPackets(m), m.Close())
+}
+
+// policyTable returns policies as the programs search them: struct policy of bpf/lib/ipsec.h.
+func policyTable(policies []Policy) []weirPolicy {
+	type masks struct {
+		version  uint8
+		src, dst weirAddress
+	}
+	table := make([]weirPolicy, len(policies))
+	groups := map[masks][]uint16{} // places of the policies, in order
+	var order []masks
 	for i, p := range policies {
-		if i < len(e.asked) && e.asked[i] == p {
-			continue
+		w := policyWords(p)
+		w.First, w.Next, w.Group = noPolicy, noPolicy, noPolicy
+		table[i] = w
+		g := masks{w.Version, w.SrcMask, w.DstMask}
+		if groups[g] == nil {
+			order = append(order, g)
 		}
-		e.asked = e.asked[:min(i, len(e.asked))]
-		if err := e.objects.Policies.Put(uint32(i), policyWords(p)); err != nil {
-			return fmt.Errorf("write the IPsec policies to the kernel: %w", err)
-		}
-		e.asked = append(e.asked, p)
+		groups[g] = append(groups[g], uint16(i))
 	}
-	e.asked = e.asked[:len(policies)]
-	return many
+	buckets, before := uint16(0), &weirPolicy{}
+	for _, g := range order {
+		places := groups[g]
+		first := &table[places[0]]
+		before.Group, before = places[0], first
+		first.Bucket, first.Buckets = buckets, uint16(len(places))
+		buckets += first.Buckets
+		for _, at := range slices.Backward(places) {
+			x := &table[at]
+			b := &table[bucketOf(first, x)].First
+			x.Next, *b = *b, at
+		}
+	}
+	return table
+}
+
+// bucketOf returns in which bucket of a group a policy is: policy_bucket of bpf/lib/ipsec.h.
+func bucketOf(group, x *weirPolicy) uint32 {
+	h := uint64(0)
+	for _, word := range []uint64{x.Src.Hi, x.Src.Lo, x.Dst.Hi, x.Dst.Lo} {
+		h = ((h ^ h>>32) + word) * 0x9e3779b97f4a7c15
+	}
+	return uint32(group.Bucket) + uint32((h>>32)*uint64(group.Buckets)>>32)
 }
 
 // policyWords returns a policy as the programs read it.

@@ -511,6 +511,24 @@ type weirCpu struct {
 	Known        uint32
 	Forwards     uint32
 	Pad          uint32
+	Policy       struct {
+		_        structs.HostLayout
+		Src      weirAddress
+		Dst      weirAddress
+		Ports    uint32
+		Mark     uint32
+		Version  uint8
+		Proto    uint8
+		Ways     uint8
+		Whole    uint8
+		Half     uint32
+		Group    uint32
+		At       uint32
+		Found    uint32
+		Protects uint32
+		Pad      uint32
+		_        [4]byte
+	}
 }
 
 type weirEndpoint struct {
@@ -843,7 +861,12 @@ type weirPolicy struct {
 	Proto     uint8
 	Flags     uint8
 	Pad       uint8
-	Pad2      uint32
+	Next      uint16
+	First     uint16
+	Bucket    uint16
+	Buckets   uint16
+	Group     uint16
+	Pad2      uint16
 }
 
 type weirPublished struct {

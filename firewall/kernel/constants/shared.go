@@ -19,7 +19,7 @@ var groups = []group{
 	{`The version of the layout of all pinned maps. Raise it when the meaning of a byte in a
 		pinned map changes, when a map is added, or when what one program of a hook hands to the
 		other changes.`, "", []shared{
-		{"LAYOUT", "layout", 23, ""},
+		{"LAYOUT", "layout", 24, ""},
 	}},
 	{"The second programs of hooks by their index in the map slow_paths.", "slow_path", []shared{
 		{"SLOW_IN", "slowIn", 0, ""},
@@ -176,8 +176,11 @@ var groups = []group{
 			{"EVENT_PACKET", "eventPacket", 30, ""},
 			{"EVENT_PROBE", "eventProbe", 31, ""},
 		}},
-	{"The most IPsec policies that the programs ask.", "", []shared{
+	{`The most IPsec policies that the programs ask. forwarding.policies is how many there are, and
+		with POLICIES_SECOND they lie in the second half of the map.`, "", []shared{
 		{"MAX_POLICIES", "maxPolicies", 4096, ""},
+		{"POLICIES_SECOND", "policiesSecond", 0x10000, ""},
+		{"NO_POLICY", "noPolicy", 0xffff, "in place of a place"},
 	}},
 	{"Limits of pods.", "", []shared{
 		{"MAX_POD_ADDRESSES", "maxPodAddresses", 4, ""},
