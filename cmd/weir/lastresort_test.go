@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -37,7 +38,7 @@ func TestLastResortInSpiteOfOptions(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if name, err := host.Netlink().FilterName(link.Index, false); err != nil ||
+		if name, err := host.Netlink().FilterName(link.Index, nl.Ingress); err != nil ||
 			name != "weir_last" {
 			t.Errorf("%q: the filter is %q, %v\n%s", options, name, err, &stderr)
 		}

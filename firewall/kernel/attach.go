@@ -182,9 +182,13 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	if err != nil {
 		return err
 	}
+	anchor := link.Head()
+	if a.index == loopback && direction == 1 && e.local != nil && e.local.link != nil {
+		anchor = link.AfterLink(e.local.link)
+	}
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: int(a.index), Program: p, Attach: directions[direction].attach,
-		Anchor: link.Head(),
+		Anchor: anchor,
 	})
 	if errors.Is(err, link.ErrNotSupported) {
 		e.noTCX = true

@@ -16,6 +16,9 @@ import (
 // discipline, which stay when the process ends. A pin of each program, filter-IFINDEX-DIRECTION,
 // says that the filter is ours.
 
+// filterPlaces are where the filters of the directions hang.
+var filterPlaces = [2]nl.FilterPlace{nl.Ingress, nl.Egress}
+
 func (e *Engine) filterPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("filter-%d-%s", index, directions[direction].name))
 }
@@ -54,7 +57,8 @@ func (e *Engine) pinFilterLocked(a *attachment, direction int, program *ebpf.Pro
 }
 
 func setFilter(c *nl.Conn, index uint32, direction int, program *ebpf.Program) error {
-	return c.SetFilter(int(index), direction == 1, program.FD(), "weir_"+directions[direction].name)
+	return c.SetFilter(int(index), filterPlaces[direction], program.FD(),
+		"weir_"+directions[direction].name)
 }
 
 // unfilter takes the filters of an attachment away.
@@ -69,7 +73,7 @@ func (e *Engine) unfilter(a *attachment) error {
 	defer c.Close()
 	var errs []error
 	for d := range directions {
-		err := c.DeleteFilter(int(a.index), d == 1)
+		err := c.DeleteFilter(int(a.index), filterPlaces[d])
 		if err == nil && e.dir != "" { // or nothing would show that the filter is ours
 			err = removeIfThere(e.filterPath(a.index, d))
 		}
@@ -86,7 +90,8 @@ func deleteFilters(index uint32) error {
 		return err
 	}
 	defer c.Close()
-	return errors.Join(c.DeleteFilter(int(index), false), c.DeleteFilter(int(index), true))
+	return errors.Join(c.DeleteFilter(int(index), nl.Ingress),
+		c.DeleteFilter(int(index), nl.Egress))
 }
 
 // removeFilters deletes the filters whose pins lie below dir.
@@ -103,7 +108,7 @@ func removeFilters(dir string) error {
 	var errs []error
 	for index := range found {
 		for d := range directions {
-			errs = append(errs, c.DeleteFilter(int(index), d == 1))
+			errs = append(errs, c.DeleteFilter(int(index), filterPlaces[d]))
 		}
 	}
 	return errors.Join(errs...)

@@ -48,7 +48,7 @@ func BlockAll(matches func(name string) bool, ssh bool) (closed []string, err er
 		if l.Loopback || !matches(l.Name) {
 			continue
 		}
-		if err := c.SetFilter(l.Index, false, program.FD(), lastName); err != nil {
+		if err := c.SetFilter(l.Index, nl.Ingress, program.FD(), lastName); err != nil {
 			errs = append(errs, fmt.Errorf("close %s: %w", l.Name, err))
 			continue
 		}
@@ -70,9 +70,9 @@ func UnblockAll() error {
 	}
 	var errs []error
 	for _, l := range links {
-		name, err := c.FilterName(l.Index, false)
+		name, err := c.FilterName(l.Index, nl.Ingress)
 		if err == nil && name == lastName {
-			err = c.DeleteFilter(l.Index, false)
+			err = c.DeleteFilter(l.Index, nl.Ingress)
 		}
 		if err != nil && !errors.Is(err, nl.ErrNoLink) {
 			errs = append(errs, err)

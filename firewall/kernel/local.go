@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // local is what looks at packets of the host to itself while ports are published: a link, or a
@@ -92,7 +94,8 @@ func (e *Engine) filterLocalLocked() error {
 			return err
 		}
 	}
-	if err := c.SetFilter(loopback, true, e.objects.WeirLocal.FD(), "weir_local"); err != nil {
+	if err := c.SetFilter(loopback, nl.BeforeEgress, e.objects.WeirLocal.FD(),
+		"weir_local"); err != nil {
 		return fmt.Errorf("attach to the loopback: %w", err)
 	}
 	e.local = &local{}
@@ -128,7 +131,7 @@ func deleteLocalFilter() error {
 		return err
 	}
 	defer c.Close()
-	return c.DeleteFilter(loopback, true)
+	return c.DeleteFilter(loopback, nl.BeforeEgress)
 }
 
 // removeLocal takes the hook of the loopback away whose pins lie in dir.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // TestLargestDatagramsToOwnPorts: the largest datagrams of IPv6, which do not fit the loopback's
@@ -108,10 +110,48 @@ func TestFilterOfTheLoopbackThatStays(t *testing.T) {
 		t.Errorf("the pin is still there: %v", err)
 	}
 	v.must(v.host.Do(func() error {
-		name, err := v.host.Netlink().FilterName(loopback, true)
+		name, err := v.host.Netlink().FilterName(loopback, nl.BeforeEgress)
 		if name != "" {
 			t.Errorf("filter %s is left", name)
 		}
 		return err
 	}))
+}
+
+// TestLoopbackGuardedAndPublished: the loopback is guarded, and ports are published. Neither hook
+// takes the place of the other, whichever came first. What the host sends to its published port is
+// translated first, so rules at egress of the loopback do not see it.
+func TestLoopbackGuardedAndPublished(t *testing.T) {
+	t.Parallel()
+	const rules = "add reset tcp from any to any 99,8080 out via lo\n" + openRules
+	for _, filters := range []bool{false, true} {
+		v := newCluster(t, rules)
+		v.serve(v.a.Node, 80)
+		v.serve(v.host, 99)
+		v.engine.noTCX = filters
+		guard := func() {
+			v.must(v.host.Do(func() error { _, err := v.engine.Attach(loopback); return err }))
+		}
+		check := func(when string, guarded, published bool) {
+			t.Helper()
+			if err := exchange(v.host, "127.0.0.1:99"); (err != nil) != guarded {
+				t.Errorf("filters %v, %s: a port that rules refuse: %v", filters, when, err)
+			}
+			if err := exchange(v.host, "192.0.2.1:8080"); (err == nil) != published {
+				t.Errorf("filters %v, %s: the published port: %v", filters, when, err)
+			}
+		}
+		guard()
+		v.publish(8080, 80)
+		check("guarded, then published", true, true)
+		v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
+		check("no longer published", true, false)
+		v.must(v.host.Do(func() error { return v.engine.Detach(loopback) }))
+		v.publish(8080, 80)
+		check("published", false, true)
+		guard()
+		check("published, then guarded", true, true)
+		v.must(v.host.Do(func() error { return v.engine.Detach(loopback) }))
+		check("no longer guarded", false, true)
+	}
 }

@@ -7,22 +7,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weir's filter comes before others with the kernel's default priority, 49152, and leaves lower
-// ones to programs that want to come first.
+// Weir's filters come before others with the kernel's default priority, 49152, and leave lower ones
+// to programs that want to come first.
 const (
 	filterPriority = 20
 	filterHandle   = 1
 )
 
-// filterOf describes Weir's tc filter in one direction of a link.
-func filterOf(link int, egress bool) *netlink.BpfFilter {
-	parent := uint32(netlink.HANDLE_MIN_INGRESS)
-	if egress {
-		parent = netlink.HANDLE_MIN_EGRESS
+// FilterPlace is where a filter of Weir hangs. A link has one at each place.
+type FilterPlace int
+
+// The places. What passes the filter before egress comes to the one of egress.
+const (
+	Ingress FilterPlace = iota
+	Egress
+	BeforeEgress
+)
+
+// filterOf describes Weir's tc filter at a place of a link.
+func filterOf(link int, at FilterPlace) *netlink.BpfFilter {
+	parent, priority := uint32(netlink.HANDLE_MIN_EGRESS), uint16(filterPriority)
+	switch at {
+	case Ingress:
+		parent = netlink.HANDLE_MIN_INGRESS
+	case BeforeEgress:
+		priority--
 	}
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: link, Parent: parent, Handle: filterHandle,
-			Protocol: unix.ETH_P_ALL, Priority: filterPriority},
+			Protocol: unix.ETH_P_ALL, Priority: priority},
 		DirectAction: true,
 	}
 }
@@ -46,30 +59,30 @@ func (c *Conn) AddClsact(link int) error {
 	})
 }
 
-// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a
-// filter below a clsact queueing discipline, which it adds if there is none. A filter of Weir that
-// is there is replaced.
-func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
+// SetFilter puts an eBPF program (by its file descriptor) at a place of a link, in a filter below a
+// clsact queueing discipline, which it adds if there is none. A filter of Weir that is there is
+// replaced.
+func (c *Conn) SetFilter(link int, at FilterPlace, program int, name string) error {
 	if err := c.AddClsact(link); err != nil {
 		return err
 	}
-	f := filterOf(link, egress)
+	f := filterOf(link, at)
 	f.Fd, f.Name = program, name
 	return change(fmt.Sprintf("set the filter of link %d", link), func() error {
 		return c.h.FilterReplace(f)
 	})
 }
 
-// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when no filter
-// is left below that. A missing filter, discipline or link is not an error.
-func (c *Conn) DeleteFilter(link int, egress bool) error {
+// DeleteFilter takes Weir's filter at a place away, and the clsact queueing discipline with it when
+// no filter is left below that. A missing filter, discipline or link is not an error.
+func (c *Conn) DeleteFilter(link int, at FilterPlace) error {
 	err := change(fmt.Sprintf("delete the filter of link %d", link), func() error {
-		return ifThere(c.h.FilterDel(filterOf(link, egress)))
+		return ifThere(c.h.FilterDel(filterOf(link, at)))
 	})
 	if err != nil {
 		return err
 	}
-	for _, side := range []bool{false, true} {
+	for _, side := range []FilterPlace{Ingress, Egress} {
 		left, err := read(fmt.Sprintf("list filters of link %d", link),
 			func() ([]netlink.Filter, error) {
 				all, err := c.h.FilterList(byIndex(link), filterOf(link, side).Parent)
@@ -93,9 +106,9 @@ func ifThere(err error) error {
 	return err
 }
 
-// FilterName returns the name of Weir's filter in one direction of a link, "" if there is none.
-func (c *Conn) FilterName(link int, egress bool) (name string, err error) {
-	want := filterOf(link, egress)
+// FilterName returns the name of Weir's filter at a place of a link, "" if there is none.
+func (c *Conn) FilterName(link int, at FilterPlace) (name string, err error) {
+	want := filterOf(link, at)
 	err = change(fmt.Sprintf("list the filters of link %d", link), func() error {
 		name = ""
 		all, err := c.h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: link}},
