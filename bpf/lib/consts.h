@@ -464,6 +464,7 @@ enum meta {
 	META_REDIRECT = 1 << 27, // netfilter does not translate the flow
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
 	META_NAT_RULE = 1 << 28, // of translations: a rule with nat has made it
+	META_REDEEMED = 1 << 29, // of states: this end has sent nothing that counts behind its SYN cookie
 	META_FRESH = 1 << 29, // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
 	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets

@@ -37,6 +37,7 @@ __noinline int establish(struct cpu *c, __u32 place)
 	d->edge = p->ack + win;
 	d->win = win;
 	d->flags &= ~(SIDE_SCALED | SIDE_SCALE);
-	d->flags |= SIDE_ACKED | SIDE_PROVED | fin | scaled | (scaled ? scale << 8 : 0);
+	d->flags |=
+		SIDE_ACKED | SIDE_PROVED | META_REDEEMED | fin | scaled | (scaled ? scale << 8 : 0);
 	return 1;
 }

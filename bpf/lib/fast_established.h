@@ -10,7 +10,10 @@
 #include "fast_describe.h"
 #include "rule_cache.h"
 
-enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
+enum {
+	FAST_TCP = SIDE_SEEN | SIDE_ACKED,
+	NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN | META_REDEEMED
+};
 
 // fast_udp and fast_tcp check the tag again, at `at`, just before they write. While a CPU waits for
 // cold lines it can lose its time slice. Then another flow can take the entry.
@@ -191,7 +194,10 @@ static __always_inline int fast_established(struct cpu *c, struct config *cf,
 		c->verdict.slot = r->slot;
 		fast_describe(p, e);
 		fast_describe_ends(p, look, &k, from);
-		return whole_segment(e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
+		// A segment behind one that has redeemed a cookie may have to open the connection.
+		return whole_segment(e) && !(mine->flags & (META_PUBLISHED | META_REDEEMED)) ?
+			       FAST_STEP :
+			       FAST_NOT;
 	}
 	if (v) {
 		p->len = e->len;

@@ -300,6 +300,8 @@ __noinline int step(struct cpu *c, __u32 place)
 		if (r == RES_HIT &&
 		    ((d->flags | o->flags) & SIDE_RST || d->flags & o->flags & SIDE_FIN))
 			mark_ending(place);
+		if (unlikely(r == RES_HIT && mine & META_REDEEMED)) // evaluated as what it is
+			__sync_fetch_and_and(&d->flags, ~META_REDEEMED);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {

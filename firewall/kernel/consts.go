@@ -124,6 +124,7 @@ const (
 	metaCross    = 1 << 24 // the low end is the other entry's high end
 	metaSource   = 1 << 25 // the originator's address is translated
 	metaNATRule  = 1 << 28 // of translations: a rule with nat has made it
+	metaRedeemed = 1 << 29 // of states: this end has sent nothing that counts behind its SYN cookie
 	metaFresh    = 1 << 29 // no packet that it translated has passed yet
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )

@@ -67,17 +67,11 @@ func newCookieClient(t *testing.T, rules string) *cookieClient {
 }
 
 // frame returns a segment to the server.
-func (k *cookieClient) frame(flags uint8, seq, ack uint32) []byte {
+func (k *cookieClient) frame(flags uint8, seq, ack uint32, data ...byte) []byte {
 	k.t.Helper()
-	return k.frameOf(build.IPv4{}, flags, seq, ack, "")
-}
-
-// frameOf is frame for a segment with data and, in ip, options.
-func (k *cookieClient) frameOf(ip build.IPv4, flags uint8, seq, ack uint32, data string) []byte {
-	k.t.Helper()
-	ip.Src, ip.Dst = netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.1")
-	b := enginetest.Packet(k.t, ip, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq, Ack: ack,
-		Flags: flags, Window: 64240}, build.Data(data))
+	b := enginetest.Packet(k.t, build.IPv4{Src: netip.MustParseAddr("10.0.0.3"),
+		Dst: netip.MustParseAddr("10.0.0.1")}, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
+		Ack: ack, Flags: flags, Window: 64240}, build.Data(data))
 	f := append(frameFor(b), b...)
 	copy(f, k.server)
 	return f

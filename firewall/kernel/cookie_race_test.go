@@ -13,7 +13,6 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/packet/build"
 )
 
 const cookieRules = "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n"
@@ -162,14 +161,27 @@ func TestDataThatCarriesTheCookie(t *testing.T) {
 		t.Fatalf("the acknowledgement: %d", got)
 	}
 	const text = "data"
-	slow := build.IPv4{Options: []byte{1, 1, 1, 1}} // for the slow path, which looks at cookies
-	if err := k.wire.Send(k.frameOf(slow, packet.FlagACK, k.seq+1, k.cookie+1, text)); err != nil {
+	end := k.seq + 1 + uint32(len(text))
+	data := k.frame(packet.FlagACK, k.seq+1, k.cookie+1, []byte(text)...)
+	if err := k.wire.Send(data); err != nil {
 		t.Fatal(err)
 	}
 	nstest.Eventually(t, "the connection is open", k.open)
-	answer := k.answer(k.cookie+1, k.seq+1+uint32(len(text)))
-	if got := k.run(k.g.engine.objects.WeirOut, answer); got != wentUp {
+	if got := k.run(k.g.engine.objects.WeirOut, k.answer(k.cookie+1, end)); got != wentUp {
 		n, _ := k.g.decided(t, firewall.ReasonTCPAck)
 		t.Errorf("the acknowledgement of the data: %d, dropped for tcp-ack: %d", got, n)
+	}
+	// The slow path looks at no later segment.
+	next := k.frame(packet.FlagACK, end, k.cookie+1)
+	if got := k.run(k.g.engine.objects.WeirIn, next); got != wentUp {
+		t.Errorf("the next segment: %d", got)
+	}
+	for x, err := range k.g.engine.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flags := x.sides[0].Flags | x.sides[1].Flags; flags&metaRedeemed != 0 {
+			t.Errorf("the flags %x say that nothing was sent behind the cookie", flags)
+		}
 	}
 }
