@@ -26,11 +26,9 @@ func Addresses(root string) ([]string, error) {
 		}
 		imported := imports(file)
 		ast.Inspect(file, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok {
-				if x, ok := s.X.(*ast.Ident); ok && imported[x.Name] == "net" &&
-					slices.Contains(oldAddresses, s.Sel.Name) {
-					report(s, "%s.%s: addresses are of net/netip", x.Name, s.Sel.Name)
-				}
+			from, as, what := selected(n, imported)
+			if from == "net" && slices.Contains(oldAddresses, what) {
+				report(n, "%s.%s: addresses are of net/netip", as, what)
 			}
 			return true
 		})

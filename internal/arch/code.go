@@ -89,10 +89,10 @@ func checkOutput(file *ast.File, report reportFunc) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok &&
-				slices.Contains(outputFuncs[imported[x.Name]], n.Sel.Name) {
-				report(n, "%s.%s: only cmd/weir prints and exits; return a value or an error",
-					x.Name, n.Sel.Name)
+			from, as, what := selected(n, imported)
+			if slices.Contains(outputFuncs[from], what) {
+				report(n, "%s.%s: only cmd/weir prints and exits; return a value or an error", as,
+					what)
 			}
 		case *ast.CallExpr:
 			if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {

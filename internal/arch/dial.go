@@ -81,23 +81,19 @@ func checkDials(file *ast.File, report reportFunc) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok &&
-				slices.Contains(dials[imported[x.Name]], n.Sel.Name) {
-				report(n, "%s.%s: dial with package eyeballs", x.Name, n.Sel.Name)
+			from, as, what := selected(n, imported)
+			if slices.Contains(dials[from], what) {
+				report(n, "%s.%s: dial with package eyeballs", as, what)
 			}
 		case *ast.CompositeLit:
-			t, ok := n.Type.(*ast.SelectorExpr)
-			if !ok {
+			from, as, what := selected(n.Type, imported)
+			if from != "net/http" {
 				return true
 			}
-			x, ok := t.X.(*ast.Ident)
-			if !ok || imported[x.Name] != "net/http" {
-				return true
-			}
-			for _, field := range dialsByDefault[t.Sel.Name] {
+			for _, field := range dialsByDefault[what] {
 				if !sets(n, field) {
-					report(n, "%s.%s without %s: let it dial with package eyeballs", x.Name,
-						t.Sel.Name, field)
+					report(n, "%s.%s without %s: let it dial with package eyeballs", as, what,
+						field)
 				}
 			}
 		}
@@ -135,4 +131,15 @@ func imports(file *ast.File) map[string]string {
 		imported[name] = p
 	}
 	return imported
+}
+
+// selected returns the path of the package from which an expression selects something, the name
+// that the file has for the package, and what is selected. All are "" for other expressions.
+func selected(n ast.Node, imported map[string]string) (from, as, what string) {
+	if s, ok := n.(*ast.SelectorExpr); ok {
+		if x, ok := s.X.(*ast.Ident); ok {
+			return imported[x.Name], x.Name, s.Sel.Name
+		}
+	}
+	return "", "", ""
 }

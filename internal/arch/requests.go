@@ -25,10 +25,9 @@ func Requests(root string) ([]string, error) {
 		}
 		imported := imports(file)
 		ast.Inspect(file, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Open" {
-				if x, ok := s.X.(*ast.Ident); ok && imported[x.Name] == module+"/internal/nl" {
-					report(s, "%s.Open: use routes.Open, whose requests end in time", x.Name)
-				}
+			from, as, what := selected(n, imported)
+			if from == module+"/internal/nl" && what == "Open" {
+				report(n, "%s.Open: use routes.Open, whose requests end in time", as)
 			}
 			return true
 		})

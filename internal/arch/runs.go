@@ -51,15 +51,7 @@ func checkRuns(file *ast.File, report reportFunc) {
 		if !ok {
 			return true
 		}
-		f, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		x, ok := f.X.(*ast.Ident)
-		if !ok {
-			return true
-		}
-		switch imported[x.Name] + "." + f.Sel.Name {
+		switch from, _, what := selected(call.Fun, imported); from + "." + what {
 		case "testing.Short":
 			report(n, "testing.Short: "+instead)
 		case "os.Getenv", "os.LookupEnv":

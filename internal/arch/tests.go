@@ -63,15 +63,9 @@ func checkSeeds(file *ast.File, report reportFunc) {
 		if !ok {
 			return true
 		}
-		sel, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		x, ok := sel.X.(*ast.Ident)
-		if ok && strings.HasPrefix(imported[x.Name], "math/rand") &&
-			!strings.HasPrefix(sel.Sel.Name, "New") {
-			report(call, "%s.%s has no seed: draw from rand.New with testrand.Seed", x.Name,
-				sel.Sel.Name)
+		from, as, what := selected(call.Fun, imported)
+		if strings.HasPrefix(from, "math/rand") && !strings.HasPrefix(what, "New") {
+			report(call, "%s.%s has no seed: draw from rand.New with testrand.Seed", as, what)
 		}
 		return true
 	})
@@ -84,11 +78,8 @@ func isTest(f *ast.FuncDecl, imported map[string]string) bool {
 		if star, ok := t.(*ast.StarExpr); ok {
 			t = star.X
 		}
-		sel, ok := t.(*ast.SelectorExpr)
-		if !ok || !slices.Contains([]string{"T", "B", "F", "TB"}, sel.Sel.Name) {
-			continue
-		}
-		if x, ok := sel.X.(*ast.Ident); ok && imported[x.Name] == "testing" {
+		from, _, what := selected(t, imported)
+		if from == "testing" && slices.Contains([]string{"T", "B", "F", "TB"}, what) {
 			return true
 		}
 	}
