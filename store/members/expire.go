@@ -25,12 +25,19 @@ const expiryEvery = 20 * time.Second
 
 // Run looks at the tokens until the context ends.
 func (x *TokenExpiry) Run(ctx context.Context) error {
-	tick := time.NewTicker(expiryEvery)
-	defer tick.Stop()
-	for {
+	return repeat(ctx, expiryEvery, func() {
 		if err := x.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
 			x.Log(fmt.Errorf("tokens: %w", err))
 		}
+	})
+}
+
+// repeat calls do now and in intervals until the context ends.
+func repeat(ctx context.Context, every time.Duration, do func()) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		do()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -50,18 +50,11 @@ type unnamedText struct {
 
 // Run looks at the texts until the context ends.
 func (x *TextCleanup) Run(ctx context.Context) error {
-	tick := time.NewTicker(textsEvery)
-	defer tick.Stop()
-	for {
+	return repeat(ctx, textsEvery, func() {
 		if err := x.DeleteUnused(ctx); err != nil && ctx.Err() == nil {
 			x.Log(fmt.Errorf("texts of rules: %w", err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // DeleteUnused deletes the texts that are too many. A transaction compares the version, and the

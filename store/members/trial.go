@@ -31,21 +31,14 @@ type TrialExpiry struct {
 
 // Run looks at the head until the context ends.
 func (x *TrialExpiry) Run(ctx context.Context) error {
-	tick := time.NewTicker(trialEvery)
-	defer tick.Stop()
 	said := ""
-	for {
+	return repeat(ctx, trialEvery, func() {
 		err := x.RevertExpired(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error() // once, not every two seconds
 			x.Log(fmt.Errorf("trial: %w", err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // RevertExpired takes the version back if it is time. The transaction compares the head: a
