@@ -159,25 +159,6 @@ func (b *bench) states() (int, error) {
 	return a.States, err
 }
 
-// memory returns the agent's private and its whole resident memory in MiB.
-func (b *bench) memory() (private, all float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.agent.Process.Pid))
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kb, _ := strconv.ParseFloat(f[1], 64)
-		switch f[0] {
-		case "RssAnon:":
-			private = kb / 1024
-		case "VmRSS:":
-			all = kb / 1024
-		}
-	}
-	return private, all, err
-}
-
 // watcher is a running `weir flow watch -j` and the counts of its lines.
 type watcher struct {
 	cmd          *nstest.Cmd

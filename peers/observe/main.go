@@ -13,6 +13,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/weirnet/weir/peers/internal/memory"
 )
 
 func main() {
@@ -193,7 +195,7 @@ func (b *bench) million() error {
 	if err != nil {
 		return err
 	}
-	private, all, err := b.memory()
+	private, all, err := memory.Of(b.agent.Process.Pid)
 	if err != nil {
 		return err
 	}

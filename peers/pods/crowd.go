@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/peers/internal/memory"
 )
 
 // edge is how many of the first and of the last ADDs are compared.
@@ -133,26 +133,6 @@ func (k *agentNode) removePods(pods int) (took []float64, err error) {
 	return took, nil
 }
 
-// memory returns the agent's memory in MiB: the resident set, and the part of it that is not the
-// kernel's tables, which it maps.
-func (k *agentNode) memory() (all, private float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.agent.Process.Pid))
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kb, _ := strconv.ParseFloat(f[1], 64)
-		switch f[0] {
-		case "VmRSS:":
-			all = kb / 1024
-		case "RssAnon:":
-			private = kb / 1024
-		}
-	}
-	return all, private, err
-}
-
 func (k *agentNode) variant(name string) *variant {
 	p := pair{from: k.pods[0], on: k.pods[1], to: netip.AddrPortFrom(k.first[1], port), port: port,
 		cpu: cpu}
@@ -196,7 +176,7 @@ func (b *bench) crowd() error {
 		}
 		here, there = append(here, a...), append(there, c...)
 	}
-	all, private, err := many.memory()
+	private, all, err := memory.Of(many.agent.Process.Pid)
 	if err != nil {
 		return err
 	}
