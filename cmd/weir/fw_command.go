@@ -31,19 +31,18 @@ func (c *call) do(line string, quiet bool) error { return c.doLine(line, quiet, 
 // doLine has the node do a command. If it is lenient, what is to be removed and is not there is no
 // error.
 func (c *call) doLine(line string, quiet, lenient bool) error {
-	var done api.Done
-	request := api.Command{Line: strings.TrimSpace(line), Lenient: lenient}
-	if err := c.post("/v1/do", request, &done); err != nil {
-		return err
-	}
-	c.message(done, quiet)
-	return nil
+	return c.change("/v1/do", api.Command{Line: strings.TrimSpace(line), Lenient: lenient}, quiet)
 }
 
 // doFile has the node do the commands of a file, all or none.
 func (c *call) doFile(name, text string, quiet bool) error {
+	return c.change("/v1/commands", api.Commands{Name: name, Text: text}, quiet)
+}
+
+// change requests a change of the node and prints what was done.
+func (c *call) change(path string, request any, quiet bool) error {
 	var done api.Done
-	if err := c.post("/v1/commands", api.Commands{Name: name, Text: text}, &done); err != nil {
+	if err := c.post(path, request, &done); err != nil {
 		return err
 	}
 	c.message(done, quiet)

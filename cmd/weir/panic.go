@@ -8,15 +8,10 @@ func panicCommand(c *call) action {
 	force := c.BoolP("force", "f", false,
 		"deny everything even if no ssh session can be spared")
 	return func() error {
-		var done api.Done
 		path, request := "/v1/panic", any(api.Panic{Session: session(), Force: *force})
 		if *end {
 			path, request = "/v1/panic/end", nil
 		}
-		if err := c.post(path, request, &done); err != nil {
-			return err
-		}
-		c.message(done, false)
-		return nil
+		return c.change(path, request, false)
 	}
 }

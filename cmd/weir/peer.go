@@ -44,15 +44,20 @@ func peerAddCommand(c *call) action {
 			}
 			a.Preshared = strings.TrimSpace(string(text))
 		}
-		var done api.Done
-		if err := c.post("/v1/peers", a, &done); err != nil {
-			return err
-		}
-		if done.Message != "" {
-			fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
-		}
-		return nil
+		return c.changePeers("/v1/peers", a)
 	}
+}
+
+// changePeers requests a change of the peers and prints what is to be known of it.
+func (c *call) changePeers(path string, request any) error {
+	var done api.Done
+	if err := c.post(path, request, &done); err != nil {
+		return err
+	}
+	if done.Message != "" {
+		fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
+	}
+	return nil
 }
 
 func peerRemoveCommand(c *call) action {
@@ -61,15 +66,8 @@ func peerRemoveCommand(c *call) action {
 	c.takes(1, 1)
 	c.complete(c.livePeers)
 	return func() error {
-		var done api.Done
-		if err := c.post("/v1/peers/remove", api.RemovePeer{Name: c.Arg(0), Release: *release},
-			&done); err != nil {
-			return err
-		}
-		if done.Message != "" {
-			fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
-		}
-		return nil
+		return c.changePeers("/v1/peers/remove",
+			api.RemovePeer{Name: c.Arg(0), Release: *release})
 	}
 }
 
