@@ -74,18 +74,13 @@ func (st *state) changeKeys(ctx context.Context, s store.Store, by Signer, add,
 	}
 	st.keys.Add(l)
 	t := store.Txn{Compare: append(st.at[:1:1], st.keysAt)}
-	put := func(key string, d cluster.Document) error {
-		value, err := cluster.Encode(d)
-		t.Put = append(t.Put, store.Entry{Key: key, Value: value})
-		return err
-	}
-	err = put(cluster.KeysKey, &st.keys)
+	err = put(&t, cluster.KeysKey, &st.keys)
 	switch h := &st.head; {
 	case h.Number.Count == 0, !l.Locked():
 		signed = true // there is nothing to sign
 	case before.Locked() && h.Verify(before.Keys) == nil && l.Has(KeyOf(by.Key)):
 		signed = true
-		err = errors.Join(err, h.Sign(by.Key), put(cluster.HeadKey, h))
+		err = errors.Join(err, h.Sign(by.Key), put(&t, cluster.HeadKey, h))
 	default:
 		signed = before.Locked() && h.Verify(l.Keys) == nil
 	}
@@ -138,20 +133,22 @@ func (st *state) putBack(ctx context.Context, s store.Store, by Signer, h cluste
 		return err
 	}
 	t := store.Txn{Compare: append(st.at[:1:1], st.keysAt)}
-	put := func(key string, d cluster.Document) error {
-		value, err := cluster.Encode(d)
-		t.Put = append(t.Put, store.Entry{Key: key, Value: value})
-		return err
-	}
-	err := put(cluster.HeadKey, &h)
+	err := put(&t, cluster.HeadKey, &h)
 	if keys {
-		err = errors.Join(err, put(cluster.KeysKey,
+		err = errors.Join(err, put(&t, cluster.KeysKey,
 			&cluster.AdminKeys{Lists: []cluster.KeyList{l}}))
 	}
 	if err != nil {
 		return err
 	}
 	_, err = s.Commit(ctx, t)
+	return err
+}
+
+// put has a transaction write a document.
+func put(t *store.Txn, key string, d cluster.Document) error {
+	value, err := cluster.Encode(d)
+	t.Put = append(t.Put, store.Entry{Key: key, Value: value})
 	return err
 }
 
