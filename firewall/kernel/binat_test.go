@@ -162,22 +162,14 @@ func TestOneToOneLives(t *testing.T) {
 		defer d.Close()
 		open = append(open, c, d)
 	}
-	say := func(word string) {
-		t.Helper()
-		for _, c := range open {
-			if err := echoWord(c, word); err != nil {
-				t.Errorf("%s: %v", word, err)
-			}
-		}
-	}
-	say("before")
+	echoEach(t, open, "before")
 	g.must(g.engine.Close())
-	say("without the agent")
+	echoEach(t, open, "without the agent")
 	g.open()
 	g.must(g.engine.SetInterfaces(g.ifs))
 	g.must(g.engine.Load(compile(t, openRules)))
 	g.pair()
-	say("the next agent")
+	echoEach(t, open, "the next agent")
 	if s, err := g.engine.Stats(); err != nil || s.Translations.Now != len(open) {
 		t.Errorf("%d translations of %d flows, %v", s.Translations.Now, len(open), err)
 	}

@@ -147,7 +147,17 @@ const impatience = 1500 * time.Millisecond
 // echoWord sends a word and wants it back.
 func echoWord(c net.Conn, word string) error { return echoWordFor(c, word, patience) }
 
-// echoWordFor does so for some time at most.
+// echoEach does so over each connection.
+func echoEach(t *testing.T, open []net.Conn, word string) {
+	t.Helper()
+	for i, c := range open {
+		if err := echoWord(c, word); err != nil {
+			t.Errorf("%s: flow %d: %v", word, i, err)
+		}
+	}
+}
+
+// echoWordFor is echoWord for some time at most.
 func echoWordFor(c net.Conn, word string, most time.Duration) error {
 	c.SetDeadline(time.Now().Add(most))
 	if _, err := c.Write([]byte(word)); err != nil {

@@ -162,27 +162,19 @@ func TestNATRulesLive(t *testing.T) {
 		defer d.Close()
 		open = append(open, c, d)
 	}
-	say := func(word string) {
-		t.Helper()
-		for i, c := range open {
-			if err := echoWord(c, word); err != nil {
-				t.Errorf("%s: flow %d: %v", word, i, err)
-			}
-		}
-	}
-	say("before")
+	echoEach(t, open, "before")
 	g.must(g.engine.Close())
-	say("without the agent")
+	echoEach(t, open, "without the agent")
 	g.open()
 	g.must(g.engine.SetInterfaces(g.ifs))
 	g.load(rules)
-	say("taken over")
+	echoEach(t, open, "taken over")
 	g.must(g.engine.SetForwards(nil))
 	g.must(g.engine.SetMasquerade(forward.Masquerade{
 		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
-	say("with the settings")
+	echoEach(t, open, "with the settings")
 	g.load("add 1 count ip from any to any\n" + rules)
-	say("loaded")
+	echoEach(t, open, "loaded")
 	g.outgoing("taken over")
 	count := func(when string, want bool) { // another address may have the next packets already
 		t.Helper()

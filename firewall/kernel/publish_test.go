@@ -253,11 +253,7 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 	if v.drops(firewall.ReasonNATPorts) == 0 {
 		t.Error("nothing was dropped for want of ports")
 	}
-	for _, c := range open {
-		if err := echoWord(c, "still here"); err != nil {
-			t.Error(err)
-		}
-	}
+	echoEach(t, open, "still here")
 	// When a goes, so do its translations, and b gets a port.
 	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
 	c, err := dialFrom(v.b.Node, "192.0.2.2:80", patience)

@@ -126,24 +126,16 @@ func TestSourceNATLives(t *testing.T) {
 			open = append(open, c)
 		}
 	}
-	say := func(word string) {
-		t.Helper()
-		for _, c := range open {
-			if err := echoWord(c, word); err != nil {
-				t.Errorf("%s: %v", word, err)
-			}
-		}
-	}
-	say("before")
+	echoEach(t, open, "before")
 	g.must(g.engine.Close())
-	say("without the agent")
+	echoEach(t, open, "without the agent")
 	g.open()
 	g.must(g.engine.SetInterfaces(g.ifs))
 	g.must(g.engine.Load(compile(t, openRules)))
-	say("taken over")
+	echoEach(t, open, "taken over")
 	g.hide(fixed...)
 	g.publish(9090, 80)
-	say("the same settings")
+	echoEach(t, open, "the same settings")
 	if s, err := g.engine.Stats(); err != nil || s.Translations.Now != len(open) {
 		t.Errorf("%d translations of %d flows, %v", s.Translations.Now, len(open), err)
 	}

@@ -213,11 +213,7 @@ func TestProbesKeepAdoptedConnections(t *testing.T) {
 			t.Errorf("after the answers the numbers are not known: %+v", s)
 		}
 	}
-	for _, c := range open {
-		if err := echoWord(c, "still there"); err != nil {
-			t.Error(err)
-		}
-	}
+	echoEach(t, open, "still there")
 }
 
 // keepsIdle waits until so many idle connections have lived on by probes.
