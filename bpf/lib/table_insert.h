@@ -287,16 +287,36 @@ static __always_inline __u32 order_of(struct set *s, __u32 place)
 	return low->rule == NAT_RULE && low->flags & META_WIRE ? partner_of(low) : place;
 }
 
+// stays: of two live entries with the same key, ours at a place stays and the one at `other` goes.
+// That is the first by order_of. But of translations to different tuples ours goes, since the
+// other's packet may have been sent. If both CPUs do so, each makes its translation again. Not in
+// remove_duplicate, whose stack it would enlarge.
+__noinline int stays(__u32 place, __u32 other)
+{
+	struct set *s = set_at(place / WAYS), *o = set_at(other / WAYS);
+	if (!s || !o)
+		return 1;
+	struct side *low = low_side(s, place);
+	__u32 a = partner_of(low), b = partner_of(low_side(o, other));
+	struct tag_line *at = tags_at(a / WAYS), *bt = tags_at(b / WAYS);
+
+	if (low->rule == NAT_RULE &&
+	    (!at || !bt ||
+	     (READ_ONCE(at->tag[a % WAYS]) ^ READ_ONCE(bt->tag[b % WAYS])) & TAG_IDENTITY))
+		return 0;
+	return order_of(o, other) > order_of(s, place);
+}
+
 // remove_duplicate compares the live entry at `place`, which is ours, with one at another place
-// that has the same identity. Of two live ones with the same key the first by order_of stays.
-// Ours is also removed if fast_new is about to fill another one: fast_new may have looked for
-// duplicates before ours was there. If it has seen ours, it gives up, and the slow path makes
-// another entry. remove_duplicate returns 0 if it removed ours.
+// that has the same identity. Of two live ones with the same key one stays. Ours is also removed if
+// fast_new is about to fill another one: fast_new may have looked for duplicates before ours was
+// there. If it has seen ours, it gives up, and the slow path makes another entry. remove_duplicate
+// returns 0 if it removed ours.
 __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 {
-	struct set *s = set_at(other / WAYS), *ours = set_at(place / WAYS);
+	struct set *s = set_at(other / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
-	if (!c || !s || !ours || !t || other == place)
+	if (!c || !s || !t || other == place)
 		return 1;
 	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
 	if (tag == fast_claim(c->look.tag)) {
@@ -305,7 +325,7 @@ __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 	}
 	if (!same_tag(tag, c->look.tag) || !same_ends(s, other % WAYS, &c->look.key))
 		return 1;
-	if (order_of(s, other) > order_of(ours, place)) {
+	if (stays(place, other)) {
 		remove_state(c, other, c->look.tag, GONE_DUPLICATE);
 		return 1;
 	}

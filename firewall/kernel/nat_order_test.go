@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,16 +12,16 @@ import (
 )
 
 // clientAmid sends the first packet of flows to a published port until the translation of one
-// leaves ways before its inner entry and behind its wire entry. It returns the client's port and
-// both entries.
+// leaves ways on both sides of its inner entry and behind its wire entry. It returns the client's
+// port and both entries.
 func (f *frames) clientAmid() (port int, inner, wire *entry) {
 	f.t.Helper()
 	for port = 10000; ; port++ {
 		f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
 		inner, wire = f.halves()
 		f.must(f.engine.endWhere(func(*entry) bool { return true }))
-		if inner != nil && wire != nil && inner.place%ways > 0 && wire.place%ways < ways-1 &&
-			inner.place/ways != wire.place/ways {
+		if inner != nil && wire != nil && inner.place%ways > 0 && inner.place%ways < ways-1 &&
+			wire.place%ways < ways-1 && inner.place/ways != wire.place/ways {
 			return port, inner, wire
 		}
 	}
@@ -79,7 +80,8 @@ func (f *frames) copyTo(x *entry, place, partner uint32) {
 
 // sendMeanwhile sends the first packet of a client while another CPU sets the tag at a place: see
 // meanwhile.
-func (f *frames) sendMeanwhile(port int, function, in string, place uint32, tag uint64) {
+func (f *frames) sendMeanwhile(port int, function, in string, place uint32,
+	tag uint64) (code int32, from netip.AddrPort) {
 	f.t.Helper()
 	t := f.t.(*testing.T)
 	spec := committed(t)
@@ -89,7 +91,8 @@ func (f *frames) sendMeanwhile(port int, function, in string, place uint32, tag 
 	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &late}))
 	defer late.Close()
 	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), late))
-	f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
+	code, from, _ = f.send(end(outsideAddr, port), end(hostAddr, 8080), build.UDP{})
+	return code, from
 }
 
 const (
@@ -120,6 +123,37 @@ func TestTranslationsInOppositeOrder(t *testing.T) {
 	}
 	if tag := f.tagAt(wire.place); tag&3 == 3 {
 		t.Errorf("the other one is there, too")
+	}
+}
+
+// TestTranslationsToDifferentPorts: two CPUs make translations of one flow, with different ports of
+// the client. The one that finds the other's translation follows it, wherever they lie: the other's
+// packet may be on its way, and the answer to it needs its translation.
+func TestTranslationsToDifferentPorts(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	port, inner, wire := f.clientAmid()
+	flip := uint64(1) << 32 // the lowest bit of the client's port, which is one of two in the tag
+	if uint16(inner.tag>>32) != uint16(port) {
+		flip <<= 16
+	}
+	other := end(outsideAddr, port^1)
+	otherInner, otherWire := inner.place+1, wire.place+1
+	f.setTag(inner.place, 0)
+	f.setTag(wire.place, 0)
+	f.copyTo(inner, otherInner, otherWire)
+	f.copyTo(wire, otherWire, otherInner)
+	f.setTag(otherInner, inner.tag^flip)
+	f.setTag(otherWire, wire.tag&identity)
+	code, from := f.sendMeanwhile(port, "join_halves", "states", otherWire, wire.tag)
+	if code != redirected || from != other {
+		t.Errorf("the second packet: %d, from %v, want %v", code, from, other)
+	}
+	if tag := f.tagAt(otherWire); tag != wire.tag {
+		t.Errorf("the wire entry of the other translation has the tag %x", tag)
+	}
+	if tag := f.tagAt(wire.place); tag&3 == 3 {
+		t.Errorf("ours is there, too")
 	}
 }
 
