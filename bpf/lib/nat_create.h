@@ -316,9 +316,7 @@ __noinline int follow_first(struct cpu *c)
 	return 1;
 }
 
-// The first packets of a flow meet only while its translation is made. That takes microseconds, or
-// longer if the CPU is interrupted; the clock may tick meanwhile.
-enum { FIRST_LOOKS = 256, FIRST_TIME = 10000000 };
+enum { FIRST_LOOKS = 256 };
 
 static long find_first(__u32 index, void *unused)
 {

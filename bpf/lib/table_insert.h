@@ -30,10 +30,29 @@ __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 	return tag;
 }
 
+// The first packets of a flow meet only while its translation is made. That takes microseconds, or
+// longer if the CPU is interrupted; the clock may tick meanwhile.
+enum { FIRST_TIME = 10000000 }; // ns
+
+// may_be_first: the state with this low side may be that of the other first packet of a flow to a
+// published port: another CPU has made it since choose_source looked for one, and has not marked it
+// yet. await_first finds out. `mine` are the flags of the sender's side, `other` those of the
+// pod's.
+static __always_inline int may_be_first(struct config *cf, const struct packet *p,
+					const struct lookup *look, const struct side *low,
+					__u32 mine, __u32 other)
+{
+	struct maybe flow = current_flow(READ_ONCE(cf->current));
+
+	return p->now - low->created <= FIRST_TIME && mine & META_MADE && !(other & SIDE_SEEN) &&
+	       look->key.flow == (exists(flow) ? number(flow) : 0);
+}
+
 __noinline int is_other_flow(struct cpu *c, __u32 place)
 {
+	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
-	if (!c || !s)
+	if (!c || !cf || !s)
 		return 0;
 	const struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
@@ -46,7 +65,7 @@ __noinline int is_other_flow(struct cpu *c, __u32 place)
 	if (nat->make ? mine & META_PUBLISHED : nat->translated || !from_port_client(mine))
 		return 0;
 	// The state is over, or the SYN begins another connection.
-	if (reclaimable(c, place))
+	if (reclaimable(c, place) || (nat->make && may_be_first(cf, p, look, low, mine, o->flags)))
 		return 0;
 	return look->key.proto != PROTO_TCP || !bare_syn(p->tcp_flags) || o->flags & SIDE_SEEN ||
 	       !(mine & SIDE_SYN) || p->seq == d->start;

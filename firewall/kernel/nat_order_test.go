@@ -60,8 +60,8 @@ func (f *frames) tagAt(place uint32) uint64 {
 	return line.Tag[place%ways]
 }
 
-// copyTo writes the addresses and sides of an entry, half of a translation, to another place of its
-// set. It is younger than any packet.
+// copyTo writes the addresses and sides of an entry, with the place of its partner, to a place of
+// its set. It is younger than any packet.
 func (f *frames) copyTo(x *entry, place, partner uint32) {
 	f.t.Helper()
 	var s weirSet
@@ -99,6 +99,7 @@ const (
 	identity  = ^uint64(14) // TAG_IDENTITY, also the tag of an entry that the slow path fills
 	fastClaim = 4           // fast_claim: TAG_HALF_OPEN
 	freeTag   = 1 << 3      // of an entry that is free from the second tick on
+	published = 1 << 30     // META_PUBLISHED
 )
 
 // TestTranslationsInOppositeOrder: two CPUs make the translation of one flow. The inner entry of
@@ -174,6 +175,42 @@ func TestHalfOfALostTranslation(t *testing.T) {
 		if x.translation() {
 			t.Errorf("half of a translation is left at %d", x.place)
 		}
+	}
+}
+
+// TestWaitForTheOtherFirstPacket: another CPU has the other first packet of a flow to a published
+// port. It makes the state after this CPU has looked for one, and marks it and makes the
+// translation after this CPU has found it. This one waits, and follows.
+func TestWaitForTheOtherFirstPacket(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	client, host, pod := end(outsideAddr, 5000), end(hostAddr, 8080), end(podA, 80)
+	f.goes("the other first packet", client, host, build.UDP{}, client, pod)
+	state := f.stateOf(client, pod)
+	for i := range state.sides {
+		state.sides[i].Flags &^= published
+	}
+	inner, wire := f.halves()
+	f.copyTo(state, state.place, 0)
+	f.copyTo(inner, inner.place, wire.place)
+	f.copyTo(wire, wire.place, inner.place)
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	for _, m := range []struct {
+		function, in string
+		shown        *entry
+	}{{"look_up", "images", state}, {"is_other_flow", "states", inner},
+		{"await_first", "states", wire}} {
+		f.setTag(m.shown.place, m.shown.tag&identity)
+		meanwhile(t, spec.Programs["weir_in_slow"], m.function, m.in, 1, m.shown.place, m.shown.tag)
+	}
+	var late *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &late}))
+	defer late.Close()
+	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), late))
+	f.goes("the packet", client, host, build.UDP{}, client, pod)
+	if n := len(f.pairs()); n != 1 {
+		t.Errorf("%d translations", n)
 	}
 }
 

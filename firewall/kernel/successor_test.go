@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -21,7 +22,7 @@ import (
 func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32,
 	tag uint64) {
 	t.Helper()
-	const name = "set_a_tag"
+	name := fmt.Sprint("set_a_tag_", len(p.Instructions)) // there may be more than one
 	var now, last string
 	seen, done := 0, false
 	for i := range p.Instructions {
@@ -59,10 +60,10 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "go_on"),
+		asm.JEq.Imm(asm.R0, 0, name+"_and_go_on"),
 		asm.LoadImm(asm.R1, int64(tag), asm.DWord),
 		asm.StoreMem(asm.R0, int16(place%ways)*8, asm.R1, asm.DWord),
-		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("go_on"),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(name+"_and_go_on"),
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.FnMapLookupElem.Call(),
 		asm.Return(),
