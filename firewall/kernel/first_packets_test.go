@@ -82,6 +82,34 @@ func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
 	}
 }
 
+// TestFirstPacketsOfTwoPods: flows of two pods, which both could leave from their own port, never
+// leave from one and the same, also if two CPUs have their first packets at the same time.
+// Otherwise a pod gets the answers to the other one, whose translation has ended.
+func TestFirstPacketsOfTwoPods(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 50000)
+	var codes [2][firstFlows]int32
+	var left [2][firstFlows]netip.AddrPort
+	inStep(func(cpu, n int) {
+		codes[cpu][n], left[cpu][n], _ = f.send(end([]netip.Addr{podA, podB}[cpu], 10000+n),
+			end(outsideAddr, 53), build.UDP{})
+	})
+	sent := 0
+	for n := range firstFlows {
+		for cpu := range codes {
+			if codes[cpu][n] == redirected {
+				sent++
+			}
+		}
+		if codes[0][n] == redirected && left[0][n] == left[1][n] {
+			t.Errorf("two flows left from %v", left[0][n])
+		}
+	}
+	if n := len(f.pairs()); n != sent || sent < 2*firstFlows-firstFlows/20 {
+		t.Errorf("%d translations of %d flows, of which %d have left", n, 2*firstFlows, sent)
+	}
+}
+
 // TestFirstPacketsToAPublishedPort: the first two packets of a flow to a published port pass, and
 // reach the pod from one port, also if two CPUs have them at the same time. Nothing is left of a
 // second state or translation. A CPU that loses its processor before it has made the translation
