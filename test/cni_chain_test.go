@@ -49,7 +49,7 @@ func TestLongChainedPortmap(t *testing.T) {
 			if from == web && to != "10.66.0.1" {
 				continue // portmap masquerades what a container sends to itself for IPv4 only
 			}
-			if out, err := curl(from, "--connect-timeout", "5", "http://"+to+":8080/"); err != nil ||
+			if out, err := get(from, "http://"+to+":8080/"); err != nil ||
 				out != "hello from nginx\n" {
 				t.Errorf("from %s to %s: %q, %v", from, to, out, err)
 			}
@@ -92,7 +92,7 @@ func TestLongChainedBandwidth(t *testing.T) {
 		{"from outside to the pod", web, "http://10.66.0.2:81"},
 	} {
 		began := time.Now()
-		out, err := curl(c.from, "--connect-timeout", "10", "-r", "0-1999999", c.url+"/big")
+		out, err := get(c.from, "-r", "0-1999999", c.url+"/big")
 		took := time.Since(began)
 		if err != nil || len(out) != 2000000 {
 			t.Errorf("%s: %d bytes, %v", c.name, len(out), err)

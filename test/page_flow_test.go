@@ -17,7 +17,7 @@ func readFrom(t *testing.T, h *podHost, into any, args ...string) {
 	path := args[len(args)-1]
 	args = append([]string{"--unix-socket", filepath.Join(h.root, "run/weir/read.sock")}, args...)
 	args[len(args)-1] = "http://localhost" + path
-	out, err := curl(h.host, args...)
+	out, err := get(h.host, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

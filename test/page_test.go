@@ -81,7 +81,7 @@ func TestPageServes(t *testing.T) {
 		{"why", `"rule":160`, "/v1/why", []string{"-H", auth, "-d",
 			`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`}},
 	} {
-		got, err := curl(p.server, append([]string{address + c.path}, c.more...)...)
+		got, err := get(p.server, append([]string{address + c.path}, c.more...)...)
 		if err != nil || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q: %v", c.what, got, c.want, err)
 		}
@@ -93,7 +93,7 @@ func TestPageServes(t *testing.T) {
 	socket := []string{"--unix-socket", filepath.Join(p.root, "run/weir/read.sock")}
 	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir",
 		"Host: evil.example": "unknown host name", "Origin: http://evil.example": "other sites"} {
-		if got, _ := curl(p.server, append(socket, "-H", header,
+		if got, _ := get(p.server, append(socket, "-H", header,
 			"http://localhost/")...); !strings.Contains(got, want) {
 			t.Errorf("on the socket with %s: %q", header, got)
 		}

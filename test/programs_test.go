@@ -200,11 +200,16 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 	return string(out), err
 }
 
+// get is curl for what has to answer: it waits for a connection as long as it takes.
+func get(node *nstest.Node, args ...string) (string, error) {
+	return curl(node, append([]string{"--connect-timeout", fmt.Sprint(patience.Seconds())},
+		args...)...)
+}
+
 // reach makes sure that a URL answers, refuse that nothing answers.
 func reach(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
-	wait := fmt.Sprint(patience.Seconds())
-	out, err := curl(node, "--connect-timeout", wait, url)
+	out, err := get(node, url)
 	if err != nil || out != "hello from nginx\n" {
 		t.Errorf("from %s: %q, %v", node, out, err)
 	}

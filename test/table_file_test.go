@@ -148,7 +148,7 @@ add 2 allow ip from any to any
 			t.Errorf("%s is a member and gets %q", member, out)
 		}
 	}
-	if out, err := curl(p.client, "--interface", "10.66.0.4", "http://10.66.0.1/"); err != nil {
+	if out, err := get(p.client, "--interface", "10.66.0.4", "http://10.66.0.1/"); err != nil {
 		t.Errorf("10.66.0.4 is beside the members: %q, %v", out, err)
 	}
 	p.weir("down")
