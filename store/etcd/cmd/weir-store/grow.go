@@ -58,6 +58,9 @@ func grow(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
+	if err := mayAddStore(ctx, d, address); err != nil {
+		return err
+	}
 	if cfg.Etcd == nil && cfg.Peers == nil {
 		return h.openToPeers(ctx, c, cfg, d, *own)
 	}
@@ -94,11 +97,29 @@ func grow(ctx context.Context, c *call) error {
 
 // addStore tells the hosts about another weir-store.
 func addStore(ctx context.Context, d *etcd.Driver, address string) error {
-	return members.ChangeIdentity(ctx, d, func(doc *cluster.Identity) {
+	return members.ChangeIdentity(ctx, d, withStore(address))
+}
+
+func withStore(address string) func(doc *cluster.Identity) {
+	return func(doc *cluster.Identity) {
 		if !slices.Contains(doc.Stores, address) {
 			doc.Stores = append(doc.Stores, address)
 		}
-	})
+	}
+}
+
+// mayAddStore returns the error with which addStore would end, before anything is changed.
+func mayAddStore(ctx context.Context, d *etcd.Driver, address string) error {
+	doc, err := readIdentity(ctx, d)
+	if err != nil {
+		return err
+	}
+	withStore(address)(&doc)
+	if err := doc.Check(); err != nil {
+		return fmt.Errorf("%s: %w: if someone else has written that list, restore a backup from "+
+			"before (weir cluster restore)", cluster.IdentityKey, err)
+	}
+	return nil
 }
 
 // growExternal makes another weir-store for the same external etcd.
