@@ -142,8 +142,10 @@ func (r *request) ownKeys(name string, certificate []byte) error {
 	}
 	for _, key := range [][]byte{r.Key, r.WireGuardKey} {
 		if bytes.Contains(certificate, []byte(cluster.Key(key).String())) {
-			return fmt.Errorf("a key is that of host %s: make new keys (is this host a copy of "+
-				"it?)", name)
+			return fmt.Errorf("this host has a key of host %s: if it is a copy of that one, run "+
+				"weir down, which removes the keys (not a file that [overlay] key names), and "+
+				"join again; if there is no host %[1]s, run weir node remove %[1]s on the store "+
+				"host", name)
 		}
 	}
 	return nil
