@@ -40,6 +40,25 @@ func backup(ctx context.Context, c *call) error {
 		fmt.Fprintf(c.out, "%d more are left out, which no weir-store has written: look who else "+
 			"writes into etcd; the first is %q\n", len(leftOut), leftOut[0])
 	}
+	return warnOfGarbage(ctx, c, d)
+}
+
+// warnOfGarbage names the documents of the whole cluster that are not valid: a restore replaces
+// them, or refuses the backup.
+func warnOfGarbage(ctx context.Context, c *call, s store.Store) error {
+	_, _, id := document[cluster.Identity](ctx, s, cluster.IdentityKey)
+	_, _, head := document[cluster.Head](ctx, s, cluster.HeadKey)
+	_, _, keys := document[cluster.AdminKeys](ctx, s, cluster.KeysKey)
+	for _, err := range []error{id, head, keys} {
+		switch {
+		case err == nil, errors.Is(err, cluster.ErrNewer):
+		case !errors.Is(err, cluster.ErrDocument):
+			return err
+		default:
+			fmt.Fprintf(c.out, "%v: no weir-store has written that: look who else writes into "+
+				"etcd, and keep earlier backups\n", err)
+		}
+	}
 	return nil
 }
 

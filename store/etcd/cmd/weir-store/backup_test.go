@@ -19,17 +19,23 @@ func TestRestoreGarbage(t *testing.T) {
 	x := l.join(t, a, "x")
 	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
 	d := a.database(t)
-	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey} {
+	garbage := []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey}
+	for _, key := range garbage {
 		commit(t, d, put(key, "garbage"))
 	}
 	file := filepath.Join(l.dir, "backup")
-	a.run(t, "backup", file)
+	said := a.run(t, "backup", file)
+	for _, key := range garbage {
+		if !strings.Contains(said, key+": not a valid document") {
+			t.Errorf("%s is not named: %s", key, said)
+		}
+	}
 	a.stop(t)
 	restore := []string{"restore", "-sign", l.adminFile()}
 	if said := a.fails(t, append(restore, file)...); !strings.Contains(said, "-without-rules") {
 		t.Errorf("with the rules: %s", said)
 	}
-	said := a.run(t, append(restore, "-without-rules", file)...)
+	said = a.run(t, append(restore, "-without-rules", file)...)
 	for _, want := range []string{cluster.IdentityKey + " is made again", cluster.KeysKey +
 		" has list 1", "the store has no rules"} {
 		if !strings.Contains(said, want) {
