@@ -44,6 +44,21 @@ func TestRestoreWithoutIdentity(t *testing.T) {
 	}
 }
 
+// TestRestoreOfAnotherCluster: a backup is refused whose cluster the hosts would refuse.
+func TestRestoreOfAnotherCluster(t *testing.T) {
+	f := full(t)
+	entries := (&locked{founded: f}).backup(t)
+	other := f.id
+	for _, refused := range []bool{false, true} {
+		_, err := members.PrepareRestore(entries, members.PriorState{Epoch: 1, Identity: other},
+			nil)
+		if (err != nil) != refused {
+			t.Errorf("cluster %v, with the backup of %v: %v", other.ID, f.id.ID, err)
+		}
+		other.ID[0] ^= 1
+	}
+}
+
 // TestRestoreWithoutKeys: a backup of a store in which a thief has replaced the keys of
 // administrators can be restored, with the keys that the store host knows. Without such a record,
 // there are none, and no administrator signs what the thief may have written.

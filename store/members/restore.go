@@ -130,6 +130,11 @@ func (b *backup) decode() (err error) {
 	if b.identity == nil {
 		return fmt.Errorf("the backup has no %s", cluster.IdentityKey)
 	}
+	if own := b.before.Identity.ID; own != (cluster.Serial{}) && own != b.identity.ID {
+		return fmt.Errorf("the backup is of cluster %v, and this store host of %v, whose hosts "+
+			"refuse that: take another backup, or the copy of a host (weir cluster init "+
+			"--from-copy)", b.identity.ID, own)
+	}
 	return nil
 }
 
