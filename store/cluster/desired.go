@@ -40,7 +40,9 @@ type Desired struct {
 	named   uint64 // the epoch of the last w/cluster that was not refused
 	// the epoch of the last w/cluster if it is too far away; 0: it is not
 	implausible uint64
-	kept        map[string]bool  // keys whose good value is not the last one
+	kept        map[string]int   // bytes of the good values that are not the last ones, by key
+	keptSize    int              // of all of them
+	maxKept     int              // of keptSize for pods and tables
 	refused     map[string]error // why the last value of a single key, such as HeadKey, is refused
 
 	now *step // what Apply collects
@@ -114,7 +116,7 @@ var ErrOutdated = errors.New("older than what was seen already")
 func NewDesired(own string, t Trust, revoked []Serial) *Desired {
 	d := &Desired{own: own, trust: t, hosts: map[string]*host{}, waiting: map[string]bool{},
 		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: newLabelCounts(),
-		kept: map[string]bool{}, refused: map[string]error{}}
+		kept: map[string]int{}, maxKept: store.MaxCopy, refused: map[string]error{}}
 	for _, s := range revoked {
 		d.revoked[s] = true
 	}
@@ -168,7 +170,7 @@ func (d *Desired) LastGood() (all []store.Entry) {
 	kept := maps.Clone(d.kept)
 	if len(d.waiting) > 0 {
 		for name := range d.hosts {
-			kept[NodeTree+name] = true
+			kept[NodeTree+name] = 0
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
@@ -369,12 +371,24 @@ func (d *Desired) value(key string) *value {
 
 // keep notes whether the good value of a key is another one than the last.
 func (d *Desired) keep(key string, v *value) {
+	d.keptSize -= d.kept[key]
+	delete(d.kept, key)
 	if v.good != nil && !bytes.Equal(v.good, v.last) {
-		d.kept[key] = true
-	} else {
-		delete(d.kept, key)
+		d.kept[key] = cost(key, v)
+		d.keptSize += d.kept[key]
 	}
 }
+
+// mayKeep reports whether there is space for the good value of pods or of a table beside the last
+// one, which is refused. The copy does not count it: a thief of the store could fill the memory of
+// every host with good values, each of which it replaces by one that is refused. It gains nothing
+// when the good value is dropped, since it may write an empty one. Of other keys there are few.
+func (d *Desired) mayKeep(key string, v *value) bool {
+	return v.good == nil || d.keptSize-d.kept[key]+cost(key, v) <= d.maxKept
+}
+
+// cost is what the good value of a key takes.
+func cost(key string, v *value) int { return store.Entry{Key: key, Value: v.good}.Cost() }
 
 // HasTable reports whether there is a shared table of a name.
 func (d *Desired) HasTable(name string) bool {

@@ -37,7 +37,7 @@ func (d *Desired) place(name string, c *chunk, news bool) {
 		if news {
 			d.check(key, err)
 		}
-		if _, bad := h.mayPlace(v.good); bad != nil {
+		if _, bad := h.mayPlace(v.good); bad != nil || !d.mayKeep(key, v) {
 			v.good = nil
 		}
 	}
@@ -126,13 +126,15 @@ func (d *Desired) share(key, table string, last []byte) {
 	members, err := decodeMembers(key, last)
 	if err != nil {
 		d.check(key, err)
-		d.keep(key, v)
-		return
+		if last = nil; d.mayKeep(key, v) {
+			d.keep(key, v)
+			return
+		}
 	}
 	before, _ := decodeMembers(key, v.good)
 	v.good = last
 	d.keep(key, v)
-	if last == nil {
+	if v.last == nil {
 		delete(d.tables, key)
 	}
 	is := make(map[Member]bool, len(members))
