@@ -180,7 +180,8 @@ func (b *backup) checkSignatures() (err error) {
 	}
 	if b.admin == nil {
 		return errors.New("hosts demand that an administrator signs the rules: restore with the " +
-			"key of one")
+			"key of one; if the rules were never signed, someone else has written the keys: " +
+			"leave them out (-without-keys)")
 	}
 	if !b.list.Has(cluster.Key(b.admin.Public().(ed25519.PublicKey))) {
 		return errors.New("hosts demand the signature of another administrator: restore with " +

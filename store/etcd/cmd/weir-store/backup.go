@@ -67,8 +67,14 @@ func restore(ctx context.Context, c *call) error {
 	sign := c.signing()
 	withoutRules := c.flags.Bool("without-rules", false, "leave out the version of the rules, "+
 		"which someone else may have written into the store: hosts keep those that they have")
+	withoutKeys := c.flags.Bool("without-keys", false, "leave out the keys of administrators, "+
+		"which someone else has written into the store of a cluster whose rules are not signed")
 	if err := c.parse(1); err != nil {
 		return err
+	}
+	if *withoutKeys && *sign != "" { // each removal in the backup would be signed
+		return errors.New("without keys of administrators nothing is signed: give -sign or " +
+			"-without-keys, not both")
 	}
 	file, err := os.Open(c.args[0])
 	if err != nil {
@@ -79,11 +85,10 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}
-	if *withoutRules {
-		entries = slices.DeleteFunc(entries, func(e store.Entry) bool {
-			return e.Key == cluster.HeadKey
-		})
-	}
+	entries = slices.DeleteFunc(entries, func(e store.Entry) bool {
+		return *withoutRules && e.Key == cluster.HeadKey ||
+			*withoutKeys && e.Key == cluster.KeysKey
+	})
 	key, err := signer(*sign)
 	if err != nil {
 		return err
@@ -96,6 +101,9 @@ func restore(ctx context.Context, c *call) error {
 	before, err := h.before(cfg)
 	if err != nil {
 		return err
+	}
+	if *withoutKeys {
+		before.Admins = cluster.KeyList{}
 	}
 	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
@@ -117,6 +125,11 @@ func restore(ctx context.Context, c *call) error {
 	}
 	if err := h.writeEpoch(prepared.Epoch); err != nil {
 		return err
+	}
+	if *withoutKeys {
+		if err := atomicfile.Remove(h.file(keysFile)); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries),
 		prepared.Epoch, kept)

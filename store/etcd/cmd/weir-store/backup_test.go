@@ -51,3 +51,36 @@ func TestRestoreGarbage(t *testing.T) {
 	l.loadText(t, cluster.All, "add 2 allow ip from any to any\n", 0)
 	l.join(t, a, "y")
 }
+
+// TestRestoreWithoutTheKeysOfAThief: in a cluster whose rules are not signed, a thief of the store
+// has written its own key as that of the only administrator, which this store host believes.
+func TestRestoreWithoutTheKeysOfAThief(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	a.serve(t)
+	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
+	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
+		Keys: []cluster.Key{{1}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, a.database(t), put(cluster.KeysKey, string(value)))
+	a.run(t, "invite") // it takes the list
+	file := filepath.Join(l.dir, "backup")
+	a.run(t, "backup", file)
+	a.stop(t)
+	for want, args := range map[string][]string{"-without-keys": {"restore", file},
+		"another administrator": {"restore", "-sign", l.adminFile(), file},
+		"not both":              {"restore", "-sign", l.adminFile(), "-without-keys", file}} {
+		if said := a.fails(t, args...); !strings.Contains(said, want) {
+			t.Errorf("%q is missing in: %s", want, said)
+		}
+	}
+	a.run(t, "restore", "-without-keys", file)
+	a.serve(t)
+	l.loadText(t, cluster.All, "add 2 allow ip from any to any\n", 0)
+	l.join(t, a, "y")
+	if list, err := home(a.dir).pinnedKeys(); err != nil || list.Count > 0 {
+		t.Errorf("this host knows list %d, %v", list.Count, err)
+	}
+}
