@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
@@ -43,7 +44,12 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if err != nil {
 		return withTexts(err)
 	}
-	key, err := restoreKey(entries, copied.Admins(), f.sign, own)
+	var key ed25519.PrivateKey // nil: each removal in the copy would be signed
+	if f.withoutKeys {
+		entries, err = withoutKeys(entries, copied.Admins())
+	} else {
+		key, err = restoreKey(entries, copied.Admins(), f.sign, own)
+	}
 	if err != nil {
 		return err
 	}
@@ -70,7 +76,12 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 			return err
 		}
 	}
-	if err := errors.Join(h.pinKeys(copied.Admins()), h.writeConfig(f.config)); err != nil {
+	if f.withoutKeys {
+		err = atomicfile.Remove(h.file(keysFile))
+	} else {
+		err = h.pinKeys(copied.Admins())
+	}
+	if err = errors.Join(err, h.writeConfig(f.config)); err != nil {
 		return err
 	}
 	d, stop, err := h.alone(ctx, f.config)
@@ -197,6 +208,18 @@ func withTexts(err error) error {
 	return err
 }
 
+// withoutKeys leaves out the keys of administrators, unless the host of the copy demands a
+// signature.
+func withoutKeys(entries []store.Entry, known cluster.KeyList) ([]store.Entry, error) {
+	if known.Locked() {
+		return nil, errors.New("the host of the copy demands signed rules: leave -without-keys " +
+			"away")
+	}
+	return slices.DeleteFunc(entries, func(e store.Entry) bool {
+		return e.Key == cluster.KeysKey
+	}), nil
+}
+
 // restoreKey returns the key that signs the version. known are the keys that the host of the copy
 // demands: those of the store count only without them.
 func restoreKey(entries []store.Entry, known cluster.KeyList, file string,
@@ -222,7 +245,8 @@ func restoreKey(entries []store.Entry, known cluster.KeyList, file string,
 		}
 		if l.Locked() && !l.Has(admin.KeyOf(key)) {
 			return nil, errors.New("hosts demand the signature of another administrator: give " +
-				"-sign FILE with the credential of that one")
+				"-sign FILE with the credential of that one; if the rules were never signed, " +
+				"someone else has written the keys: leave them out (-without-keys)")
 		}
 	}
 	return key, nil

@@ -277,3 +277,48 @@ func TestFromCopyGarbage(t *testing.T) {
 	l.loadText(t, cluster.All, "add 2 allow ip from any to any\n", 0)
 	l.join(t, a, "y")
 }
+
+// TestFromCopyWithoutKeys: a thief of a store whose rules are not signed has written its own key as
+// that of the only administrator. The cluster can be made again without it, unless the host of the
+// copy demands signatures.
+func TestFromCopyWithoutKeys(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	a.serve(t)
+	f := follow(t, l.join(t, a, "x").Client)
+	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
+		Keys: []cluster.Key{{1}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := a.database(t)
+	commit(t, d, put(cluster.KeysKey, string(value)))
+	storetest.Eventually(t, "x has it", func() bool {
+		return f.has(cluster.KeysKey, string(value))
+	})
+	a.run(t, "invite") // this store host takes the list
+	a.kill(t)
+	from := filepath.Join(l.dir, "copy")
+	if err := os.RemoveAll(filepath.Join(a.dir, etcdDir)); err != nil {
+		t.Fatal(err)
+	}
+	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
+		"-pool", "10.64.0.0/12:24", "-from-copy", from}
+	locked := cluster.KeyList{Count: 1, Keys: []cluster.Key{{2}}}
+	for _, c := range []struct {
+		admins cluster.KeyList
+		want   string
+		args   []string
+	}{{cluster.KeyList{}, "leave them out", again},
+		{locked, "demands signed rules", append(again, "-without-keys")}} {
+		writeCopy(t, from, f, disk.Local{Epoch: 1, Admins: c.admins})
+		if said := a.fails(t, c.args...); !strings.Contains(said, c.want) {
+			t.Errorf("%q is missing in: %s", c.want, said)
+		}
+	}
+	writeCopy(t, from, f, disk.Local{Epoch: 1})
+	a.run(t, append(again, "-without-keys")...)
+	a.serve(t)
+	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
+	l.join(t, a, "y")
+}

@@ -39,6 +39,7 @@ type founding struct {
 	admin, adminFile string
 	signed           bool
 	copyDir, sign    string // init from a host's copy
+	withoutKeys      bool
 	texts            words
 }
 
@@ -158,6 +159,9 @@ func (c *call) founding() (*founding, error) {
 		"be repeated")
 	c.flags.StringVar(&f.sign, "sign", "", "with -from-copy, `FILE` with the credential of an "+
 		"administrator that signs the rules; default: that of -admin-file")
+	c.flags.BoolVar(&f.withoutKeys, "without-keys", false, "with -from-copy, leave out the keys "+
+		"of administrators, which someone else has written into the store of a cluster whose "+
+		"rules are not signed")
 	c.flags.BoolVar(&f.signed, "signed", false, "hosts demand the signature of an "+
 		"administrator on all rules: first of this one, then see weir cluster keys")
 	c.flags.Var(&endpoints, "etcd", "URL of an external etcd; may be repeated. Default: embedded")
