@@ -21,8 +21,12 @@ func fwNATCommand(c *call) action {
 		if c.Arg(0) != "show" {
 			return c.do("nat "+strings.Join(c.Args(), " "), false)
 		}
-		if c.NArg() > 1 && c.Arg(1) != "config" {
-			return c.wrong("unexpected %q", c.Arg(1))
+		more := c.Args()[1:]
+		if len(more) > 0 && more[0] == "config" { // all that there is to show
+			more = more[1:]
+		}
+		if len(more) > 0 {
+			return c.wrong("unexpected %q", more[0])
 		}
 		var all api.NATs
 		return c.printAnswer("/v1/nat", &all, *asJSON, func() {

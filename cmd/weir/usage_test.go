@@ -84,3 +84,20 @@ func TestUsageErrorsAreEscaped(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsIgnored: words behind a command that shows something are refused, without a node.
+func TestNothingIsIgnored(t *testing.T) {
+	for line, want := range map[string]string{
+		"fw nat show config now": `unexpected "now"`,
+		"fw nat show 5":          `unexpected "5"`,
+		"fw pipe show 5":         `unexpected "5"`,
+		"fw set show 5":          `unexpected "5"`,
+	} {
+		var out, stderr bytes.Buffer
+		args := append([]string{"--root", t.TempDir()}, strings.Fields(line)...)
+		code := run(t.Context(), args, strings.NewReader(""), &out, &stderr)
+		if code != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("weir %s: status %d, want 2 and %s:\n%s", line, code, want, &stderr)
+		}
+	}
+}
