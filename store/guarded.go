@@ -130,6 +130,21 @@ func (d *Guarded) Fits(b Batch, limit int) error {
 	return nil
 }
 
+// FitsAccepted reports whether what is stored after a batch takes at most limit bytes. What is held
+// does not count.
+func (d *Guarded) FitsAccepted(b Batch, limit int) bool {
+	size := d.stored.size
+	for _, ch := range b.Changes {
+		if had, stored := d.stored.Get(ch.Key); stored {
+			size -= had.Cost()
+		}
+		if !ch.Deleted {
+			size += ch.Entry.Cost()
+		}
+	}
+	return size <= limit
+}
+
 // size is what is stored and what is held, in bytes.
 func (d *Guarded) size() int {
 	size := d.stored.size

@@ -25,9 +25,14 @@ func (s *Service) failed(err error) {
 	}
 	var large *store.LargeError
 	if errors.As(err, &large) {
+		advice := "remove hosts and members of shared tables that are not needed; if there are " +
+			"not that many, someone else has written into the store: look at the store hosts"
+		if s.tooLarge.acceptable {
+			advice += "; if it is the right store, such as one from a backup: weir cluster " +
+				"accept removes here what it does not have"
+		}
 		s.config.Problems.Set(aboutSize, err.Error()+": this host keeps what it knew before",
-			"remove hosts and members of shared tables that are not needed; if there are not that "+
-				"many, someone else has written into the store: look at the store hosts")
+			advice)
 	}
 	var earlier *client.EarlierError
 	if !errors.As(err, &earlier) {
@@ -58,10 +63,18 @@ func (s *Service) acceptHintLocked() string {
 // Accept has the host enter the epoch of the store if it does not follow it, or does not believe
 // it; otherwise it removes what was held back. It never does both: what to remove is another
 // question once the host follows the store. It is on the disk when Accept returns without an error.
+// If nothing is held, and the host does not follow the store because there is no space to hold what
+// that does not have any more, it follows the store, and removes that then.
 func (s *Service) Accept() (api.Done, error) {
 	s.mu.Lock()
 	epoch := s.acceptEpochLocked()
 	held := len(s.guarded.Held())
+	if epoch == 0 && held == 0 && s.tooLarge.acceptable {
+		s.tooLarge.accepted = true
+		s.mu.Unlock()
+		return api.Done{Version: api.Version, Message: "what the store does not have any more is " +
+			"removed as soon as it answers: weir status shows whether it is followed"}, nil
+	}
 	if epoch == 0 && held > 0 {
 		s.take(s.desired.Apply(s.guarded.Accept()))
 		s.appendLocked(disk.Record{Accept: true})

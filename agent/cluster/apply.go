@@ -40,6 +40,11 @@ func (s *Service) Step(b store.Batch) {
 	s.followedLocked()
 	before, epoch := s.guarded.Stored().Revision, s.desired.Epoch()
 	s.take(s.desired.Apply(s.guarded.Step(b)))
+	accepted := s.tooLarge.acceptable // or fits would have refused it
+	s.tooLarge = tooLarge{}
+	if accepted {
+		s.take(s.desired.Apply(s.guarded.Accept()))
+	}
 	s.noteHeld()
 	s.noteRefused()
 	s.noteOwn(b, b.Revision < before || s.desired.Epoch() != epoch)
@@ -47,6 +52,9 @@ func (s *Service) Step(b store.Batch) {
 	s.noteFirstCopy()
 	if len(b.Changes) > 0 || b.Revision != before {
 		s.appendLocked(disk.Record{Batch: b})
+	}
+	if accepted {
+		s.appendLocked(disk.Record{Accept: true})
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/store"
@@ -66,4 +68,63 @@ func TestLargeStore(t *testing.T) {
 	}
 	l.join("b", 2, "10.0.2.0/24")
 	nstest.Eventually(t, "the problem is over", func() bool { return !a.hasProblem("at most 256") })
+}
+
+// TestLargeStoreIsReplaced: a thief of the store has filled it, and a backup is restored. A host
+// has no space to hold what the backup does not have, so it does not follow that. An administrator
+// may accept it.
+func TestLargeStoreIsReplaced(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	dir := t.TempDir()
+	a := l.start("a", dir, 1, newParts(), false)
+	key := func(i int) string { return fmt.Sprint(cluster.TableTree, "t/", i) }
+	const size, many = 10000, 20
+	var full, restored store.Txn
+	for i := range many {
+		full.Put = append(full.Put, store.Entry{Key: key(i), Value: make([]byte, size)})
+		restored.Delete = append(restored.Delete, key(i))
+	}
+	restored.Put = []store.Entry{{Key: key(many), Value: make([]byte, size)}}
+	l.commit(full)
+	nstest.Eventually(t, "the host has it all", func() bool { return a.has(key(many - 1)) })
+	a.client.away(true)
+	a.mu.Lock()
+	a.maxCopy = many*size + size/2 + a.guarded.Stored().Len()*100
+	a.mu.Unlock()
+	l.commit(restored)
+	a.client.away(false)
+	nstest.Eventually(t, "there is a problem", func() bool {
+		return slices.ContainsFunc(a.config.Problems.All(), func(p api.Problem) bool {
+			return strings.Contains(p.Advice, "weir cluster accept")
+		})
+	})
+	if done, err := a.Accept(); err != nil {
+		t.Fatal(done, err)
+	}
+	nstest.Eventually(t, "the store is followed", func() bool { return a.has(key(many)) })
+	if a.hasProblem("are possible") || a.heldNow() > 0 {
+		t.Errorf("%d removals are held", a.heldNow())
+	}
+	l.commit(full)
+	nstest.Eventually(t, "what was accepted was one step", func() bool {
+		return a.hasProblem("are possible") && !a.has(key(0))
+	})
+	a.stop()
+	if a = l.start("a", dir, 1, newParts(), true); a.heldNow() > 0 || !a.has(key(many)) {
+		t.Errorf("after a start %d removals are held", a.heldNow())
+	}
+}
+
+// has reports whether the copy has a key.
+func (r *running) has(key string) bool {
+	_, has := r.stored().Get(key)
+	return has
+}
+
+// heldNow returns how many removals are held.
+func (r *running) heldNow() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.guarded.Held())
 }

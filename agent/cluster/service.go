@@ -121,6 +121,8 @@ type Service struct {
 	owed     owed                      // guarded by mu; what other parts have to get
 	claims   uint64                    // guarded by mu; refused so far
 	large    uint64                    // guarded by mu; steps that fits has refused
+	maxCopy  int                       // store.MaxCopy
+	tooLarge tooLarge                  // guarded by mu
 	lines    *rate.Limiter             // of refused values in the log
 	away     string                    // guarded by mu; why the store is not followed
 	heldAt   time.Time                 // guarded by mu; since when removals are held
@@ -145,6 +147,12 @@ type Service struct {
 	disk  chan struct{} // has an element when something is to be written
 }
 
+// tooLarge is about a step that fits has refused.
+type tooLarge struct {
+	acceptable bool // it would fit if nothing were held
+	accepted   bool // an administrator wants that
+}
+
 // owed is what other parts have to get: the newest of each.
 type owed struct {
 	labels map[cluster.Label]bool
@@ -164,7 +172,7 @@ func Open(c Config) (*Service, error) {
 	}
 	s := &Service{config: c, writer: writer{dir: dir, texts: dir.Texts(),
 		have: map[cluster.Digest]bool{}}, own: newOwn(),
-		lines: rate.NewLimiter(rate.Every(time.Second), 10),
+		lines: rate.NewLimiter(rate.Every(time.Second), 10), maxCopy: store.MaxCopy,
 		owed: owed{map[cluster.Label]bool{}, map[cluster.SharedMember]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
@@ -263,11 +271,16 @@ func (s *Service) stored() *store.Copy {
 }
 
 // fits refuses a step that makes the copy too large: a weir-store that is not what it should be
-// must not fill the memory of every host.
+// must not fill the memory of every host. A step that is only too large because its removals would
+// be held is taken, with these, once an administrator has accepted that.
 func (s *Service) fits(b store.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.guarded.Fits(b, store.MaxCopy)
+	err := s.guarded.Fits(b, s.maxCopy)
+	s.tooLarge.acceptable = err != nil && s.guarded.FitsAccepted(b, s.maxCopy)
+	if s.tooLarge.acceptable && s.tooLarge.accepted {
+		return nil
+	}
 	if err != nil {
 		s.large++
 	}
