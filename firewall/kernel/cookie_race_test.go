@@ -80,15 +80,21 @@ func (k *cookieClient) withoutEnd(code asm.Instructions) asm.Instructions {
 	return slices.Insert(code, at, zero, asm.JEq.Imm(asm.R1, 0, "rest"), asm.Return())
 }
 
+// makeState has the acknowledgement with the cookie make its state, and no more.
+func (k *cookieClient) makeState() {
+	k.t.Helper()
+	if got := k.runChanged(k.withoutEnd,
+		k.frame(packet.FlagACK, k.seq+1, k.cookie+1)); got != wentUp {
+		k.t.Fatalf("the acknowledgement: %d", got)
+	}
+}
+
 // TestSecondSegmentBehindACookie: the CPU that redeems a cookie loses its time slice when it has
 // made the state. The client's next segment, on another CPU, passes: the state has both sides.
 func TestSecondSegmentBehindACookie(t *testing.T) {
 	t.Parallel()
 	k := newCookieClient(t, cookieRules)
-	if got := k.runChanged(k.withoutEnd,
-		k.frame(packet.FlagACK, k.seq+1, k.cookie+1)); got != wentUp {
-		t.Fatalf("the first segment: %d", got)
-	}
+	k.makeState()
 	const later = 1000 // behind the numbers for which the cookie is valid
 	next := k.frame(packet.FlagACK, k.seq+1+later, k.cookie+1)
 	if got := k.run(k.g.engine.objects.WeirIn, next); got != wentUp {
@@ -156,10 +162,7 @@ func TestConnectionOpenedByAnotherSegment(t *testing.T) {
 func TestDataThatCarriesTheCookie(t *testing.T) {
 	t.Parallel()
 	k := newCookieClient(t, cookieRules)
-	if got := k.runChanged(k.withoutEnd,
-		k.frame(packet.FlagACK, k.seq+1, k.cookie+1)); got != wentUp {
-		t.Fatalf("the acknowledgement: %d", got)
-	}
+	k.makeState()
 	const text = "data"
 	end := k.seq + 1 + uint32(len(text))
 	data := k.frame(packet.FlagACK, k.seq+1, k.cookie+1, []byte(text)...)

@@ -126,10 +126,11 @@ func (d *Desired) share(key, table string, last []byte) {
 	members, err := decodeMembers(key, last)
 	if err != nil {
 		d.check(key, err)
-		if last = nil; d.mayKeep(key, v) {
+		if d.mayKeep(key, v) {
 			d.keep(key, v)
 			return
 		}
+		last = nil
 	}
 	before, _ := decodeMembers(key, v.good)
 	v.good = last

@@ -59,12 +59,7 @@ func TestRestoreWithoutTheKeysOfAThief(t *testing.T) {
 	a := l.init(t)
 	a.serve(t)
 	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
-	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
-		Keys: []cluster.Key{{1}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit(t, a.database(t), put(cluster.KeysKey, string(value)))
+	commit(t, a.database(t), put(cluster.KeysKey, keysOfAThief(t)))
 	a.run(t, "invite") // it takes the list
 	file := filepath.Join(l.dir, "backup")
 	a.run(t, "backup", file)
@@ -83,4 +78,15 @@ func TestRestoreWithoutTheKeysOfAThief(t *testing.T) {
 	if list, err := home(a.dir).pinnedKeys(); err != nil || list.Count > 0 {
 		t.Errorf("this host knows list %d, %v", list.Count, err)
 	}
+}
+
+// keysOfAThief is a list of the key of one administrator, as a thief of the store may write it.
+func keysOfAThief(t *testing.T) string {
+	t.Helper()
+	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
+		Keys: []cluster.Key{{1}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(value)
 }

@@ -286,15 +286,11 @@ func TestFromCopyWithoutKeys(t *testing.T) {
 	a := l.init(t)
 	a.serve(t)
 	f := follow(t, l.join(t, a, "x").Client)
-	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
-		Keys: []cluster.Key{{1}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOfAThief(t)
 	d := a.database(t)
-	commit(t, d, put(cluster.KeysKey, string(value)))
+	commit(t, d, put(cluster.KeysKey, keys))
 	storetest.Eventually(t, "x has it", func() bool {
-		return f.has(cluster.KeysKey, string(value))
+		return f.has(cluster.KeysKey, keys)
 	})
 	a.run(t, "invite") // this store host takes the list
 	a.kill(t)
