@@ -5,16 +5,9 @@
 #include "fast_decode.h"
 #include "packet.h"
 
-// What fast_established knows of a packet: nothing, that it passes, that it begins a flow, that it
+// What fast_established knows of a packet: nothing, that it passes, that it has no state, that it
 // moves a state on, or that the rules look no state up.
 enum { FAST_NOT, FAST_DONE, FAST_NEW, FAST_STEP, FAST_STATELESS };
-
-// opens: the segment is a SYN that may make a state, and has a whole header.
-static __always_inline int opens(const struct fast_packet *e)
-{
-	return (fast_tcp_flags(e) & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN &&
-	       whole_segment(e);
-}
 
 // fast_describe writes a packet into p as the decoder would, as far as the fast path needs it,
 // except for its addresses.

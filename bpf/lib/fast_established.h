@@ -85,15 +85,11 @@ __noinline int fast_stateless(struct cpu *c)
 	struct traits k;
 	traits_of(&k, p, walk, READ_ONCE(cf->epoch));
 	struct cached_verdict *m = verdict_find(&k, current_reads(current));
-	if (!m || !(m->slot & CACHED_PLAIN))
-		return 0;
-	set_pass(&c->verdict, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
-	count_rule(m->id, p->len, p->now);
-	return 1;
+	return m && by_cached_rule(c, cf, m);
 }
 
-// fast_missed follows a look-up without success. It hands the packet to the slow path with its hash
-// and tag, or to fast_new. The high end is the sender if `from` is 1.
+// fast_missed follows a look-up without success. It hands the packet to fast_new with its hash and
+// tag. The high end is the sender if `from` is 1.
 static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct lookup *look,
 				       struct walk *walk, struct config *cf,
 				       const struct fast_packet *e, const struct key *k, int from,
@@ -101,7 +97,7 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 {
 	look->spare = NONE;
 	look->missed = current_flow(current);
-	if (e->proto == PROTO_TCP && !opens(e))
+	if (e->proto == PROTO_TCP && !whole_segment(e))
 		return find_spare_noinline(c, cf->sets);
 	look->key.low_hi = k->low_hi;
 	look->key.low_lo = k->low_lo;

@@ -49,8 +49,10 @@ static __always_inline int fast_local(struct __sk_buff *skb, struct cpu *c, stru
 	if (!fast_decode(&e, skb, l2))
 		return FWD_CONTINUE;
 	int r = fast_established(c, cf, &e, 0, 1, NULL);
-	if (unlikely(r == FAST_STATELESS) && fast_stateless(c))
-		r = FAST_DONE;
+	if (unlikely(r == FAST_STATELESS) && fast_stateless(c)) {
+		count_verdict(c);
+		return c->verdict.pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	}
 	if (likely(r == FAST_DONE)) {
 		count_passed(c, dir, e.len);
 		return TC_ACT_UNSPEC;

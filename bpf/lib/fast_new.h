@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of the first packet of a UDP flow or a TCP connection whose rule is in the verdict
-// cache.
+// The fast path of packets without a state whose rule is in the verdict cache: the first packet of
+// a UDP flow or a TCP connection, and any that a rule without a state drops or lets pass.
 #pragma once
 
 #include "fast_step.h"
@@ -24,9 +24,16 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 	return a == b ? n / 2 : n;
 }
 
-// fast_new evaluates the first packet of a UDP flow, or a SYN, which fast_established has described
-// in p and look. The verdict cache has to hold the rule that makes its state, and a state has to be
-// allowed. The state also gets `flags`. fast_new reports whether it evaluated the packet.
+// opens: the packet may begin a connection.
+static __always_inline int opens(const struct packet *p)
+{
+	return (p->tcp_flags & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN;
+}
+
+// fast_new evaluates a packet without a state, which fast_established has described in p and look.
+// The verdict cache has to hold its rule. If that makes a state, the packet has to be one of UDP or
+// a SYN, a state has to be allowed, and gets `flags`. A packet with flags meets other rules at
+// egress, if it has no state. fast_new reports whether it evaluated the packet.
 //
 // Its cost is cold memory, so the order matters. First come all reads, then all atomic operations,
 // which wait for the reads. Last come the stores to the entry, from which nothing is read. Where
@@ -54,10 +61,16 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	struct traits k;
 	traits_of(&k, p, walk, READ_ONCE(cf->epoch));
 	struct cached_verdict *m = verdict_find(&k, current_reads(READ_ONCE(cf->current)));
-	if (!m || !(m->slot & CACHED_KEEP) || walk->tags || !exists(look->spare))
+	// The slow path may answer a SYN with a cookie, or redeem one.
+	if (!m || walk->tags || (p->proto == PROTO_TCP && unlikely(g->cookies)))
+		return 0;
+	__u32 kind = m->slot & ~CACHED_SLOT;
+	if (kind == CACHED_DROP || (kind == CACHED_PASS && !flags))
+		return by_cached_rule(c, cf, m);
+	if (kind != CACHED_KEEP || !exists(look->spare))
 		return 0;
 	if (p->proto == PROTO_TCP) {
-		if (unlikely(g->cookies)) // the slow path may answer with one
+		if (!opens(p))
 			return 0;
 		fast_read_scale(skb, c, l2);
 	}

@@ -63,12 +63,34 @@ _Static_assert(__builtin_offsetof(struct cpu, verdict) % sizeof(__u64) == 0 &&
 		       sizeof(struct verdict) == sizeof(struct verdict_words) && REASON_RULE == 0,
 	       "the two words of a verdict");
 
-// set_pass sets the verdict of a packet that a rule lets pass, by two stores.
-static __always_inline void set_pass(struct verdict *v, __u64 state, __u32 id, __u64 number,
-				     __u16 slot)
+// set_verdict sets the verdict of a packet that a rule drops or lets pass, by two stores.
+static __always_inline void set_verdict(struct verdict *v, __u64 pass, __u64 state, __u32 id,
+					__u64 number, __u16 slot)
 {
 	struct verdict_words *w = (void *)v;
 
-	w->first = 1 | state << 32 | number << 48; // pass, state, number
+	w->first = pass | state << 32 | number << 48;
 	w->second = slot | (__u64)id << 32;
+}
+
+static __always_inline void set_pass(struct verdict *v, __u64 state, __u32 id, __u64 number,
+				     __u16 slot)
+{
+	set_verdict(v, 1, state, id, number, slot);
+}
+
+// by_cached_rule lets a cached rule that keeps no state drop a packet or let it pass. It reports
+// whether it did. A drop that has to be reported, or may be undone, is the slow path's.
+static __always_inline int by_cached_rule(struct cpu *c, struct config *cf,
+					  const struct cached_verdict *m)
+{
+	const struct packet *p = &c->packet;
+	__u32 kind = m->slot & ~CACHED_SLOT;
+
+	if (kind == CACHED_DROP ? cf->holding | event_wanted(cf, EVENT_DROP) : kind != CACHED_PASS)
+		return 0;
+	set_verdict(&c->verdict, kind == CACHED_PASS, USE_NONE, m->id, m->number,
+		    m->slot & CACHED_SLOT);
+	count_rule(m->id, p->len, p->now);
+	return 1;
 }

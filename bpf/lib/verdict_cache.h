@@ -7,9 +7,15 @@
 
 #include "cond.h"
 
-// In cached_verdict.slot: the rule only counts a packet and lets it pass, or also keeps a state
-// under the flow name that the first rule looks up.
-enum { CACHED_PLAIN = 1 << 15, CACHED_KEEP = 1 << 14, CACHED_SLOT = MAX_RULES - 1 };
+// In cached_verdict.slot, besides the slot: the rule counts a packet, and only drops it, or only
+// lets it pass, or also keeps a state under the flow name that the first rule looks up. 0: it does
+// more.
+enum {
+	CACHED_SLOT = MAX_RULES - 1,
+	CACHED_KEEP = 1 << 14,
+	CACHED_PASS = 2 << 14,
+	CACHED_DROP = 3 << 14
+};
 
 // How packets look to the rules. A source address or port that no rule has asked about is 0.
 struct traits {
@@ -120,11 +126,14 @@ __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 // cached_kind returns the bits of cached_verdict.slot that describe the rule.
 static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 {
-	if (r->action != ACT_ALLOW || r->tag ||
-	    r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL | CODE_RATE | CODE_PIPE))
+	if (r->tag || r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL | CODE_RATE | CODE_PIPE))
+		return 0;
+	if (r->action == ACT_DENY)
+		return r->state ? 0 : CACHED_DROP;
+	if (r->action != ACT_ALLOW)
 		return 0;
 	if (!r->state)
-		return CACHED_PLAIN;
+		return CACHED_PASS;
 	return r->state == STATE_KEEP && holds(fast_flow(h), r->flow) ? CACHED_KEEP : 0;
 }
 

@@ -60,6 +60,10 @@ func evaluations(b *testing.B) []evaluation {
 			nil, data},
 		{"udp", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data},
 		{"udp6", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data6},
+		{"udp without keep-state", "add check-state\nadd allow udp from any to any 53\n" +
+			"add allow tcp from any to any keep-state\n", nil, data},
+		{"udp deny", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, other},
+		{"tcp deny", webRules, nil, ack},
 		{"tcp", webRules, [][]byte{syn, synack, ack}, ack},
 		{"stateless 1000", many + "add allow udp from any to any 53\n", nil, data},
 		{"stateless 10000", most + "add 60000 allow udp from any to any 53\n", nil, data},

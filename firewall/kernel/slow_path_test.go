@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
 )
 
 // slowPathIDs returns the ids of the second programs that hooks call.
@@ -122,4 +126,51 @@ func TestHookWithoutItsSecondProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(2, wentUp)
+}
+
+// stayOnOneCPU binds the test to one CPU, whose caches it tests.
+func stayOnOneCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !all.IsSet(cpu) {
+		cpu++
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCachedDrop: what a cached rule refuses is dropped and counted by the first program of a hook.
+// While drops are watched, the second one drops and reports it.
+func TestCachedDrop(t *testing.T) {
+	t.Parallel()
+	stayOnOneCPU(t)
+	e := newEngine(t)
+	a := newAsker(t, e, "add 100 deny udp from any to any 53\nadd 200 allow ip from any to any\n")
+	drop := func(want uint64) {
+		t.Helper()
+		ret, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, 1, false)})
+		if err != nil || int32(ret) != wasShot {
+			t.Errorf("the verdict is %d (%v)", int32(ret), err)
+		}
+		n, err := e.Decisions()
+		a.must(err)
+		refused := n[firewall.Decision{Dir: firewall.In, Reason: firewall.ReasonRule}].Packets
+		if rules, err := e.Rules(); err != nil || rules[0].Packets != want || refused != want {
+			t.Errorf("%v (%v), and %d refused in all, want %d", rules[0], err, refused, want)
+		}
+	}
+	drop(1)
+	a.must(e.objects.SlowPaths.Delete(uint32(slowIn)))
+	drop(2)
+	a.must(e.Subscribe(firewall.EventDrop))
+	drop(2)
+	a.must(e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms)))
+	drop(3)
 }
