@@ -96,13 +96,23 @@ func (r *Result) readBack(w *writer) (err error) {
 
 // check finds the rules that cannot be written, whatever stands around them.
 func (s *ruleset) check() {
-	w := &writer{set: s}
+	known := map[*chain]bool{}
+	var decides func(c *chain) bool // a rule that c leads to does
+	decides = func(c *chain) bool {
+		if _, asked := known[c]; !asked {
+			known[c] = false // also for a chain that jumps to itself, which loops refuses
+			known[c] = slices.ContainsFunc(c.rules, func(e *entry) bool {
+				to := s.byKey[e.target]
+				return e.problem == "" && (e.final() || to != nil && decides(to))
+			})
+		}
+		return known[c]
+	}
 	for _, c := range s.chains {
 		for _, e := range c.rules {
 			to := s.byKey[e.target]
 			jumps := e.verdict == jump || e.verdict == goTo
-			decides := e.verdict != proceed && (e.verdict != jump || to == nil ||
-				w.reaches(to, map[*chain]bool{}, (*entry).final))
+			decides := e.verdict != proceed && (e.verdict != jump || to == nil || decides(to))
 			if !decides {
 				e.rate = nil
 			}
@@ -203,6 +213,10 @@ func read(sources []Source, o Options) (*ruleset, error) {
 	}
 	if err := ufw.read(tables); err != nil {
 		return nil, err
+	}
+	for _, c := range set.chains {
+		slices.Reverse(c.inserted)
+		c.rules = append(c.inserted, c.rules...)
 	}
 	if set.seen&ipv6 == 0 {
 		delete(set.tables, Anycast)

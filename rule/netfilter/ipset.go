@@ -28,18 +28,11 @@ func (s *ruleset) tableName(set, name string) string {
 	}, name)
 	base = base[:min(len(base), maxName-6)]
 	table := base
-	taken := func(name string) bool {
-		for _, other := range s.names {
-			if other == name {
-				return true
-			}
-		}
-		return aboutTables[name] != "" || name == "all" || name == ""
+	for s.taken[table] || aboutTables[table] != "" {
+		s.copies[base]++
+		table = fmt.Sprintf("%s_%d", base, s.copies[base]+1)
 	}
-	for n := 2; taken(table); n++ {
-		table = fmt.Sprintf("%s_%d", base, n)
-	}
-	s.names[set] = table
+	s.names[set], s.taken[table] = table, true
 	return table
 }
 

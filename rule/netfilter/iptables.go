@@ -37,7 +37,7 @@ func (r *iptablesReader) read(src Source) error {
 		case l[0] == '*':
 			r.table = strings.TrimSpace(l[1:])
 			if r.family = headed; headed == 0 {
-				r.family = guessFamily(src.Name, lines[i:])
+				r.family = guessFamily(src.Name, lines[i+1:])
 			}
 			if r.force != 0 {
 				r.family = r.force
@@ -62,7 +62,7 @@ func (r *iptablesReader) read(src Source) error {
 	return nil
 }
 
-// guessFamily returns the family of a table without a header, whose lines begin at 0.
+// guessFamily returns the family of a table without a header, with the lines behind its name.
 func guessFamily(name string, lines []string) int {
 	for _, word := range []string{"v6", "ip6", "rules6"} { // as in rules.v6 and ip6tables.save
 		if strings.Contains(path.Base(name), word) {
@@ -70,7 +70,7 @@ func guessFamily(name string, lines []string) int {
 		}
 	}
 	for _, l := range lines {
-		if l = strings.TrimSpace(l); l == "COMMIT" {
+		if l = strings.TrimSpace(l); l == "COMMIT" || strings.HasPrefix(l, "*") {
 			break
 		}
 		if strings.HasPrefix(l, "#") {
@@ -161,7 +161,7 @@ func (r *iptablesReader) rule(at Place, l string) error {
 	if len(words) > 2 && strings.Trim(words[2], "0123456789") == "" && words[2] != "1" {
 		return fmt.Errorf("%s: -I with a number is not read; give the output of iptables-save", at)
 	}
-	c.rules = append([]*entry{e}, c.rules...)
+	c.inserted = append(c.inserted, e)
 	return nil
 }
 

@@ -73,6 +73,7 @@ type chain struct {
 	priority int
 	accept   bool // the policy
 	rules    []*entry
+	inserted []*entry // go in front of rules, the last one first
 }
 
 // verdict is what a rule does with a packet.
@@ -119,12 +120,16 @@ type ruleset struct {
 	seen    int                                // families that the source is complete for
 	depth   int                                // how deep chains jump to others
 	remarks []Remark
+	left    map[Remark]bool // those that leave has added
+	taken   map[string]bool // names of tables that sets have
+	copies  map[string]int  // how many names with a number were tried, by the name without
 }
 
 func newRuleset(form string) *ruleset {
 	return &ruleset{form: form, byKey: map[string]*chain{}, tables: map[string]rule.Table{},
 		ends: map[string]map[netip.Prefix]uint64{}, names: map[string]string{},
-		unknown: map[string]Place{}, netmask: map[string]int{}}
+		unknown: map[string]Place{}, netmask: map[string]int{}, left: map[Remark]bool{},
+		taken: map[string]bool{"all": true, "": true}, copies: map[string]int{}}
 }
 
 // member adds a member of a table; left is how many seconds it has left, 0 for one that stays.

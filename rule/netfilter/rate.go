@@ -78,7 +78,7 @@ func (f *frame) knownGone() bool {
 
 // write writes the rules. A rule with a rate that would become several rules is left out.
 func (s *ruleset) write() *writer {
-	for before := len(s.remarks); ; s.remarks = s.remarks[:before] {
+	for before := len(s.remarks); ; {
 		w := newWriter(s)
 		w.all()
 		again := false
@@ -90,6 +90,10 @@ func (s *ruleset) write() *writer {
 		if !again {
 			return w
 		}
+		for _, r := range s.remarks[before:] {
+			delete(s.left, r)
+		}
+		s.remarks = s.remarks[:before]
 	}
 }
 

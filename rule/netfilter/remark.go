@@ -83,20 +83,23 @@ func (e *entry) effect() Effect {
 
 // leave records that a rule is left out.
 func (s *ruleset) leave(e *entry) {
-	r := Remark{Place: e.place, Text: e.text, Left: !e.quiet, Effect: e.effect(), Why: e.problem}
-	if !slices.Contains(s.remarks, r) { // a chain may be written several times
+	s.leaveOnce(Remark{Place: e.place, Text: e.text, Left: !e.quiet, Effect: e.effect(),
+		Why: e.problem})
+}
+
+// leaveOnce adds a remark: a chain may be written several times.
+func (s *ruleset) leaveOnce(r Remark) {
+	if !s.left[r] {
+		s.left[r] = true
 		s.remarks = append(s.remarks, r)
 	}
 }
 
 // leavePart records that a rule is left out for packets of protocols whose ports rules do not know.
 func (s *ruleset) leavePart(e *entry, text string) {
-	r := Remark{Place: e.place, Text: text, Left: true, Effect: e.effect(),
+	s.leaveOnce(Remark{Place: e.place, Text: text, Left: true, Effect: e.effect(),
 		Why: "for packets of other protocols than TCP, UDP, UDP-Lite and SCTP, such as DCCP: " +
-			"rules know the ports of these alone"}
-	if !slices.Contains(s.remarks, r) {
-		s.remarks = append(s.remarks, r)
-	}
+			"rules know the ports of these alone"})
 }
 
 // unfilled records that a table does not have the members of its set: what rules that ask it do is
