@@ -127,6 +127,9 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 		c.Steps = append(c.Steps, s)
 	}
 	now := time.Duration(1+g.IntN(1000)) * time.Second
+	if seed%13 == 2 {
+		now += newRandom(seed ^ 1).years()
+	}
 	var open []*randomFlow
 	for len(c.Steps) < n {
 		now += g.pause(&options)
@@ -141,6 +144,14 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 		c.Steps = append(c.Steps, s)
 	}
 	return c
+}
+
+// years returns how long a host has been up when counters of milliseconds, or of other powers of
+// two of nanoseconds, have just not overflowed 32 bits: weeks or years.
+func (g random) years() time.Duration {
+	overflows := []time.Duration{1 << 32 * time.Millisecond, 1 << 52, 1 << 54, 1 << 56, 1 << 58,
+		1 << 59, 1 << 61}
+	return overflows[g.IntN(len(overflows))] - time.Duration(g.IntN(1500))*time.Second
 }
 
 // pause returns how long nothing happens: mostly next to nothing, now and then just about a

@@ -438,6 +438,22 @@ func TestExpiryNeedsNoTick(t *testing.T) {
 	}
 }
 
+// TestStatesEndAfterYears: Sweep ends what has expired, however long the host is up. The times in
+// the table have 32 bits.
+func TestStatesEndAfterYears(t *testing.T) {
+	e := loadMe(t, Options{}, "add 10 allow udp from any to any limit src-addr 1\n")
+	w := e.Worker(0)
+	for power := 52; power < 63; power++ {
+		up := (time.Duration(1) << power).Seconds()
+		w.Evaluate(in(up-30), udp(t, "1.1.1.1:1", "10.0.0.1:2"))
+		e.Sweep(in(up + 60).Now)
+		if v := w.Evaluate(in(up+60), udp(t, "1.1.1.1:2", "10.0.0.1:2")); !v.Pass {
+			t.Errorf("after 2^%d ns a state that has expired counts: %+v", power, v)
+		}
+		e.Sweep(in(up + 120).Now)
+	}
+}
+
 // TestTheFirstRouteCounts: of two routes to one prefix, as a host has with two metrics, verrevpath
 // follows the first one.
 func TestTheFirstRouteCounts(t *testing.T) {

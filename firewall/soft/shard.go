@@ -181,7 +181,7 @@ func (s *shard) schedule(t *table, r ref, st *flow.State, now time.Duration) {
 	if st.Proto == packet.ProtoTCP && st.Phase() == flow.PhaseEstablished {
 		at = min(at, max(now, at-keepaliveLast))
 	}
-	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
+	t.visits[r] = visitOf(at)
 }
 
 // phase follows a state into a new phase: one that is established moves to the table of established
@@ -278,7 +278,7 @@ func (s *shard) counted(n int) {
 // sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive,
 // which may be nil, is called for those that may need keepalive probes.
 func (s *shard) sweep(t *table, sets int, now time.Duration, alive func(*entry, *flow.State)) {
-	unit := uint32(uint64(now) >> visitUnit)
+	unit := visitOf(now)
 	for range min(sets, len(t.tags)) {
 		w := t.tags[t.hand]
 		for i, visit := range t.visits[t.hand*ways : (t.hand+1)*ways] {

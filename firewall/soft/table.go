@@ -27,12 +27,16 @@ type table struct {
 	seed   [4]uint64
 }
 
-// visitUnit is the unit of table.visits as a power of two of nanoseconds: 17 ms, so that 32 bits
-// last two years.
-const visitUnit = 24
+// visitUnit is the unit of table.visits as a power of two of nanoseconds: 134 ms, so that 32 bits
+// last 18 years.
+const visitUnit = 27
 
 // never is table.visits of a free entry.
 const never = ^uint32(0)
+
+// visitOf returns a time in the unit of table.visits. Those that do not fit are the same: sweep
+// visits their entries each time.
+func visitOf(at time.Duration) uint32 { return uint32(min(uint64(at)>>visitUnit, uint64(never-1))) }
 
 // ways is the number of entries of a set.
 const ways = 8
