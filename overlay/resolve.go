@@ -19,6 +19,9 @@ const (
 	// nameGrace is how long a new peer waits for its names, so that their addresses keep the order
 	// of the endpoints.
 	nameGrace = 50 * time.Millisecond
+	// maxNameAddrs is how many addresses of each family a name has as an endpoint: a batch to a
+	// silent peer goes to all. Who answers for the name chooses them.
+	maxNameAddrs = 8
 )
 
 // endpoints are the configured endpoints of a peer: addresses, and names with what they stood for
@@ -138,9 +141,10 @@ func (e *endpoints) set(p *endpointEntry, a dns.Answer) bool {
 	if a.Type == dns.AAAA {
 		family = &p.six
 	}
-	if slices.Equal(*family, a.Addrs) {
+	addrs := a.Addrs[:min(len(a.Addrs), maxNameAddrs)]
+	if slices.Equal(*family, addrs) {
 		return false
 	}
-	*family = slices.Clone(a.Addrs)
+	*family = slices.Clone(addrs)
 	return true
 }

@@ -176,3 +176,20 @@ func TestNameComesLate(t *testing.T) {
 		t.Errorf("the session came with handshake %d", n)
 	}
 }
+
+// TestNameOfManyAddrs: however many addresses a name has, few are candidates. Whatever goes to all
+// endpoints of a silent peer would flood them.
+func TestNameOfManyAddrs(t *testing.T) {
+	server, resolver := nameServer(t, "")
+	var four, six, want []string
+	for i := range 100 {
+		four = append(four, fmt.Sprintf("192.0.2.%d", i))
+		six = append(six, fmt.Sprintf("2001:db8::%x", i))
+	}
+	for i := range 8 {
+		want = append(want, "["+six[i]+"]:1", four[i]+":1")
+	}
+	server.Set("many.example", dnsmessage.TypeA, records(0, four...))
+	server.Set("many.example", dnsmessage.TypeAAAA, records(0, six...))
+	lookedUp(t, newEndpoints(resolver, []string{"many.example:1"}), want...)
+}
