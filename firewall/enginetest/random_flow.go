@@ -21,6 +21,7 @@ type randomFlow struct {
 	asks   int    // ICMP: which of icmpPairs, icmp6Pairs
 	last   []byte // the latest packet
 	from   int    // who sent it
+	whole  bool   // errors quote all of the latest packet
 }
 
 type flowEnd struct {
@@ -277,7 +278,7 @@ func (t *randomFlow) hook(g random, from int) firewall.Hook {
 // or a router to its sender.
 func (t *randomFlow) wrongPacket(g random) ([]byte, int) {
 	quote := append([]byte(nil), t.last...)
-	if n := 28 + g.IntN(60); n < len(quote) {
+	if n := 28 + g.IntN(60); n < len(quote) && !t.whole {
 		quote = quote[:n]
 	}
 	if g.chance(15) && len(quote) > 30 {

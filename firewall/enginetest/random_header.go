@@ -114,6 +114,9 @@ func (g random) rareTransport(b []byte, p *packet.Packet) []byte {
 		}
 		return b
 	}
+	if p.HasPorts() && g.chance(10) {
+		clear(b[at+2*g.IntN(2):][:2]) // port 0
+	}
 	switch p.Proto {
 	case packet.ProtoTCP:
 		if g.chance(20) {
@@ -148,7 +151,11 @@ func (g random) rareTransport(b []byte, p *packet.Packet) []byte {
 		case 1:
 			b[at+1] = uint8(g.IntN(16))
 		default:
-			return lengthen(append(b, make([]byte, g.IntN(60))...))
+			b = lengthen(append(b, make([]byte, g.IntN(60))...))
+			if quote := b[at+8:]; p.Version == 6 && p.ICMPError() && len(quote) >= 40 {
+				mapped := netip.MustParseAddr("::ffff:10.0.0.2").As16()
+				copy(quote[8+16*g.IntN(2):], mapped[:])
+			}
 		}
 	}
 	return b
@@ -209,12 +216,16 @@ func (t *randomFlow) rarePacket(g random) ([]byte, int) {
 		return b, 0
 	}
 	last, from := t.last, t.from
-	switch g.IntN(3) {
+	switch g.IntN(4) {
 	case 0:
 		t.last, t.from = t.fragment(g)
 	case 1:
 		if t.last != nil {
 			t.last, t.from = t.wrongPacket(g)
+		}
+	case 2: // what decoders refuse, which may name a flow in a quote
+		if b := g.malformed(); len(b) > 0 && b[0]>>4 == 6 == t.v6 {
+			t.last, t.whole = b, g.chance(50)
 		}
 	}
 	if t.last == nil {
@@ -222,6 +233,6 @@ func (t *randomFlow) rarePacket(g random) ([]byte, int) {
 		return g.rareHeaders(b), from
 	}
 	b, who := t.wrongPacket(g)
-	t.last, t.from = last, from
+	t.last, t.from, t.whole = last, from, false
 	return b, who
 }
