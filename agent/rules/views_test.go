@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -112,5 +114,57 @@ func TestWhyHoldsNoLock(t *testing.T) {
 	a, err := x.Why(api.Why{Packet: "tcp 192.0.2.9:4000 -> 192.0.2.2:80 flags S"})
 	if err != nil || a.Rule != 10 || a.Passed || len(a.Tries) != 1 {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestWhyCountsStates: a limit that the live states have reached drops the packet. States of
+// another rule, protocol or source do not count; an IPv6 source counts as its /64.
+func TestWhyCountsStates(t *testing.T) {
+	b, _ := newManager(t)
+	must(t, b, "add 10 allow tcp from any to any 80 limit src-addr 2",
+		"add 20 deny log udp from any to any set-limit src-addr dst-port 1 defer-action",
+		"add 30 allow ip from any to any")
+	_, p := (&Explainer{Manager: b}).inForce()
+	state := func(rule int, proto packet.Proto, from, to string) firewall.State {
+		return firewall.State{Proto: proto, Key: p.Rules[rule].Key,
+			From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort(to)}
+	}
+	states := []firewall.State{
+		state(0, packet.ProtoTCP, "192.0.2.9:1", "192.0.2.2:80"),
+		state(0, packet.ProtoTCP, "192.0.2.9:2", "192.0.2.3:80"),
+		state(0, packet.ProtoTCP, "192.0.2.8:1", "192.0.2.2:80"),
+		state(2, packet.ProtoTCP, "192.0.2.8:2", "192.0.2.2:80"),
+		state(0, packet.ProtoTCP, "[2001:db8::1]:1", "[2001:db8:1::1]:80"),
+		state(0, packet.ProtoTCP, "[2001:db8::2]:1", "[2001:db8:1::1]:80"),
+		state(1, packet.ProtoUDP, "192.0.2.9:1", "192.0.2.2:53"),
+	}
+	x := &Explainer{Manager: b, Options: firewall.DefaultOptions(),
+		Interfaces: func() []firewall.Interface { return nil },
+		Labels:     func() map[string][]rule.TableEntry { return nil },
+		States: func() iter.Seq2[firewall.State, error] {
+			return func(yield func(firewall.State, error) bool) {
+				for _, s := range states {
+					if !yield(s, nil) {
+						return
+					}
+				}
+			}
+		}}
+	for packet, want := range map[string]string{
+		"tcp 192.0.2.9:9 -> 192.0.2.4:80":               "10 limit, 1 tried",
+		"tcp 192.0.2.8:9 -> 192.0.2.4:80":               "10 rule, 1 tried, a state",
+		"tcp [2001:db8::3]:9 -> [2001:db8:1::1]:80":     "10 limit, 1 tried",
+		"tcp [2001:db8:0:1::3]:9 -> [2001:db8:1::1]:80": "10 rule, 1 tried, a state",
+		"udp 192.0.2.9:9 -> 192.0.2.4:53":               "20 limit, 2 tried",
+		"udp 192.0.2.9:9 -> 192.0.2.4:54":               "30 rule, 3 tried, a state",
+	} {
+		a, err := x.Why(api.Why{Packet: packet})
+		got := fmt.Sprintf("%d %s, %d tried", a.Rule, a.Reason, len(a.Tries))
+		if a.State {
+			got += ", a state"
+		}
+		if err != nil || got != want || a.Passed != (a.Reason == "rule") {
+			t.Errorf("%s: %s, passed %v, %v; want %s", packet, got, a.Passed, err, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
@@ -45,10 +46,55 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 		return a, err
 	}
 	defer e.Close()
-	if a, err = offline.Explain(e, p, q, ifs, clock.Now()); err == nil && state != nil {
+	if a, err = offline.Explain(e, p, q, ifs, clock.Now()); err != nil {
+		return a, err
+	}
+	if state != nil {
 		followState(&a, p, *state)
+	} else if a.State {
+		err = x.countStates(&a, p, q.Packet)
 	}
 	return a, err
+}
+
+// countStates corrects an explanation that was made without states, and says that the packet would
+// make one: the limit of the rule that makes it may be reached.
+func (x *Explainer) countStates(a *api.Explanation, p *program.Program, of packet.Packet) error {
+	i := slices.IndexFunc(a.Tries, func(t api.Try) bool {
+		return p.Rules[t.Index].Mask != 0 && (t.Outcome == soft.Matched.String() ||
+			t.Outcome == soft.MatchedDefer.String())
+	})
+	if i < 0 {
+		return nil
+	}
+	code, n := &p.Rules[a.Tries[i].Index], uint32(0)
+	for s, err := range x.States() {
+		if err != nil {
+			return err
+		}
+		if s.Key == code.Key && s.Proto == of.Proto && countedWith(code.Mask, s, of) {
+			n++
+		}
+	}
+	if n >= code.Limit {
+		a.Tries = a.Tries[:i+1]
+		a.Passed, a.State, a.Answer, a.Reason = false, false, "", firewall.ReasonLimit.String()
+		a.Rule, a.Text = a.Tries[i].Rule, a.Tries[i].Text
+	}
+	return nil
+}
+
+// countedWith reports whether a limit counts a state and the one that a packet would make together.
+func countedWith(by op.LimitMask, s firewall.State, of packet.Packet) bool {
+	srcPort, dstPort := of.SrcPort(), of.DstPort()
+	if query, _ := of.ICMPQueryType(); query != 0 {
+		srcPort, dstPort = of.ICMPID(), of.ICMPID()
+	}
+	src := netip.PrefixFrom(of.Src(), min(of.Src().BitLen(), 64))
+	return (by&op.LimitSrcAddr == 0 || src.Contains(s.From.Addr())) &&
+		(by&op.LimitDstAddr == 0 || s.To.Addr() == of.Dst()) &&
+		(by&op.LimitSrcPort == 0 || s.From.Port() == srcPort) &&
+		(by&op.LimitDstPort == 0 || s.To.Port() == dstPort)
 }
 
 // inForce returns a copy of the rules in force and their Program; the Program is nil before the
