@@ -44,6 +44,8 @@ func TestOverlaySettingsRefused(t *testing.T) {
 		{`port = 0`, `overlay.port: 0 is not between 1 and 65535`},
 		{`addresses = ["10.99.0.1"]`,
 			`overlay.addresses: "10.99.0.1" is not an address with a length`},
+		{`addresses = ["10.99.0.1/24", "10.99.0.1/24"]`,
+			`overlay.addresses: 10.99.0.1/24 is there twice`},
 		{`key = "key"`, `overlay.key: "key" is not an absolute path`},
 		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
 		{`backend = "fast"`, `overlay.backend: "fast" is not "user", "kernel" or "auto"`},

@@ -82,11 +82,22 @@ func TestPoolRefusesBadRanges(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"10.88.0.5/24": "pod range 10.88.0.5/24: has host bits; write 10.88.0.0/24",
 		"10.88.0.0/31": "pod range 10.88.0.0/31: too small; a range needs at least four addresses",
+		"224.0.0.0/24": special("224.0.0.0/24", "224.0.0.0/4"),
+		"127.0.0.0/24": special("127.0.0.0/24", "127.0.0.0/8"),
+		"0.0.0.0/0":    special("0.0.0.0/0", "0.0.0.0/8"),
+		"240.0.0.0/4":  special("240.0.0.0/4", "255.255.255.255/32"),
+		"::/96":        special("::/96", "::/127"),
+		"fe80::/64":    special("fe80::/64", "fe80::/10"),
 	} {
 		if _, err := NewPool(netip.MustParsePrefix(prefix)); errText(err) != want {
 			t.Errorf("NewPool(%s) = %q, want %q", prefix, errText(err), want)
 		}
 	}
+}
+
+func special(p, of string) string {
+	return "pod range " + p + ": overlaps " + of + ", whose addresses no container can have; " +
+		"take a private range such as 10.88.0.0/24 or fd00:88::/120"
 }
 
 func errText(err error) string {

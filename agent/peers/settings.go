@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/overlay"
@@ -75,6 +76,9 @@ func (f *File) Apply(s *Settings) error {
 		if err != nil {
 			return fmt.Errorf(`overlay.addresses: %q is not an address with a length; `+
 				`write "10.99.0.1/32"`, a)
+		}
+		if slices.Contains(s.Addrs, p) {
+			return fmt.Errorf("overlay.addresses: %s is there twice", p)
 		}
 		s.Addrs = append(s.Addrs, p)
 	}

@@ -3,6 +3,7 @@ package pods
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
@@ -46,6 +47,11 @@ func (f *File) Apply(s *Settings) error {
 		}
 		if _, err := pod.NewPool(p); err != nil {
 			return fmt.Errorf("pods.ranges: %w", err)
+		}
+		if slices.ContainsFunc(s.Ranges, func(other netip.Prefix) bool {
+			return other.Addr().Is4() == p.Addr().Is4()
+		}) {
+			return fmt.Errorf("pods.ranges: %s: there can be only one range of a family", p)
 		}
 		s.Ranges = append(s.Ranges, p)
 	}
