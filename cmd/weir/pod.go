@@ -55,13 +55,13 @@ func podAttachCommand(c *call) action {
 			if err != nil {
 				return c.wrong("%q is not an address", s)
 			}
-			a.Addrs = append(a.Addrs, addr)
+			a.Addrs = append(a.Addrs, addr.Unmap())
 		}
 		var p api.Pod
 		if err := c.post("/v1/pods", a, &p); err != nil {
 			return err
 		}
-		if err := checkLabels(&p, a.Labels); err != nil {
+		if err := checkAttached(&p, &a); err != nil {
 			return c.failed(err)
 		}
 		fmt.Fprintf(c.out, "%s %s\n", c.show(p.Name), join(p.Addrs))
@@ -111,7 +111,7 @@ func parsePublish(s string) (pod.Publish, error) {
 		if err != nil {
 			return p, bad
 		}
-		p.Host, host = a, host[j+1:]
+		p.Host, host = a.Unmap(), host[j+1:]
 	}
 	hostPort, err := strconv.ParseUint(host, 10, 16)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/pod"
 )
 
 func podLabelCommand(c *call) action {
@@ -85,6 +86,31 @@ func (e otherLabels) Error() string {
 
 // Hint is how it gets them.
 func (e otherLabels) Hint() string { return "weir pod label " + e.name + " " + e.wants }
+
+// checkAttached compares a pod with what was asked for: one that was attached before stays as it
+// is.
+func checkAttached(p *api.Pod, asked *pod.Spec) error {
+	other := ""
+	switch {
+	case asked.Name != "" && asked.Name != p.Name:
+		other = "--name"
+	case asked.MTU != 0 && asked.MTU != p.MTU:
+		other = "--mtu"
+	case misses(p.Publish, asked.Publish):
+		other = "--publish"
+	case misses(p.Addrs, asked.Addrs):
+		other = "--addr"
+	default:
+		return checkLabels(p, asked.Labels)
+	}
+	return advice{fmt.Errorf("%s is attached already, and %s changes nothing of it", p.Name, other),
+		"weir pod detach " + p.Name + ", then attach it again"}
+}
+
+// misses reports whether something that was asked for is missing.
+func misses[T comparable](has, asked []T) bool {
+	return slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(has, one) })
+}
 
 // checkLabels compares a pod with the labels that were asked for.
 func checkLabels(p *api.Pod, asked map[string]string) error {
