@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"maps"
+	"net/netip"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/cluster"
@@ -110,6 +111,15 @@ func (n *Node) labels() map[string][]rule.TableEntry {
 	all := n.pods.Labels()
 	maps.Copy(all, n.shared.All())
 	return all
+}
+
+// lookupTable returns the value of an address in a table: of the rules, of the cluster or of a
+// label.
+func (n *Node) lookupTable(table string, a netip.Addr) (value uint32, found bool) {
+	if value, found = n.rules.LookupTable(table, a); !found {
+		value, found = n.shared.Lookup(table, a)
+	}
+	return value, found || n.pods.HasLabel(table, a)
 }
 
 // acceptRemovals removes what the host holds though the store lost it.

@@ -92,6 +92,7 @@ func newNode(c Config, member bool) *Node {
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods, Peers: n.peers, Why: n.explain.Why,
+		Table: n.lookupTable,
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
 			n.services.Metrics, n.rules.Metrics, n.nat.Metrics, n.hooks.Metrics, n.nodeMetrics,
 			n.clusterMetrics}})

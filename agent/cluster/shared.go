@@ -173,6 +173,16 @@ func (t *SharedTables) All() map[string][]rule.TableEntry {
 	return entries
 }
 
+// Lookup returns the value of an address in a table that is in the engine.
+func (t *SharedTables) Lookup(table string, a netip.Addr) (value uint32, found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.defined[table] {
+		return 0, false
+	}
+	return (&rule.Ruleset{Tables: t.tables}).Lookup(table, a)
+}
+
 // List returns the tables that q picks with all their members.
 func (t *SharedTables) List(q api.TableQuery) (all []api.Table) {
 	tables := t.copied(q.Picks)

@@ -57,6 +57,12 @@ func TestSharedTableOfTheRules(t *testing.T) {
 	if m := engine["trusted"]; len(m) != 1 || m[0].Prefix != own || len(engine["banned"]) != 1 {
 		t.Errorf("the engine has %v", engine)
 	}
+	if _, found := s.Lookup("trusted", shared.Addr()); found {
+		t.Error("an address is looked up in a table that the rules define")
+	}
+	if v, found := s.Lookup("banned", shared.Addr()); v != 1 || !found {
+		t.Errorf("a shared member has %d, %v", v, found)
+	}
 	if len(list.All()) != 1 || s.All()["trusted"] != nil {
 		t.Errorf("problems %v, tables %v", list.All(), s.All())
 	}

@@ -8,17 +8,14 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// nameThings sets the sources of names: interfaces from the links, tables from the rules and from
-// labels, addresses from the pods and the tables, ports from /etc/services.
+// nameThings sets the sources of names: interfaces from the links, tables from the configuration,
+// addresses from the pods and the tables, ports from /etc/services.
 func (o *Observer) nameThings() {
 	c := &o.config
 	o.names.Interface = c.Links.Name
 	o.names.Me = c.Links.IsMe
 	o.names.InterfaceHas = c.Links.Has
-	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
-		value, found = c.Rules.LookupTable(name, a)
-		return value, found || c.Pods.HasLabel(name, a)
-	}
+	o.names.Table = c.Table
 	if f, err := os.Open("/etc/services"); err == nil {
 		if o.names.Services, err = observe.ReadServices(f); err != nil {
 			c.Log.Warn("the names of ports are not known", "err", err)

@@ -69,8 +69,6 @@ type Links interface {
 type Rules interface {
 	// Names are the host's names for users and groups and ports in rules.
 	Names() *rule.Names
-	// LookupTable returns the value of an address in a table.
-	LookupTable(table string, a netip.Addr) (value uint32, found bool)
 	// TableOf returns the first table, by name, that has an address; "" if none has.
 	TableOf(netip.Addr) string
 	// RuleText returns the text of the rule at an index, if it has that number.
@@ -81,8 +79,6 @@ type Rules interface {
 
 // Pods knows the containers of the node.
 type Pods interface {
-	// HasLabel reports whether a pod with an address is in the table of a label.
-	HasLabel(table string, a netip.Addr) bool
 	// ByAddress returns the names of all pods, as "pod:NAME".
 	ByAddress() map[netip.Addr]string
 	// List returns the pods with their counters.
@@ -109,6 +105,8 @@ type Config struct {
 	Rules  Rules
 	Pods   Pods
 	Peers  Peers
+	// Table returns the value of an address in a table.
+	Table func(table string, a netip.Addr) (value uint32, found bool)
 	// Why explains what the node would do with a packet.
 	Why func(api.Why) (api.Explanation, error)
 	// Metrics are those of the other parts.
