@@ -65,6 +65,31 @@ func TestPathDies(t *testing.T) {
 	}
 }
 
+// TestUnheardPathIsReplaced: an endpoint that never answered, and that is replaced, is the path no
+// longer. One that answered is, until the peer is heard elsewhere.
+func TestUnheardPathIsReplaced(t *testing.T) {
+	b, _, _ := openBind(t, true)
+	p := b.addPeer(Key{1})
+	wrong, right := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")
+	at := func(what string, want netip.AddrPort) {
+		t.Helper()
+		if got := p.current.Load().addr; got != want {
+			t.Errorf("%s: the path is %v, want %v", what, got, want)
+		}
+	}
+	p.setCandidates([]netip.AddrPort{wrong})
+	at("the first", wrong)
+	p.setCandidates([]netip.AddrPort{right, wrong})
+	at("one more", wrong)
+	p.setCandidates([]netip.AddrPort{right})
+	at("replaced", right)
+	p.fromPeer(&path{addr: right}, b.now()+1, false)
+	p.setCandidates([]netip.AddrPort{wrong})
+	at("replaced after an answer", right)
+	p.setCandidates(nil)
+	at("none", right)
+}
+
 // TestSilentPathIsLeft: of a peer in use that is silent for longer than quiet, the next packet goes
 // to all endpoints. If there is none, a keepalive does, which goes when the watch looks next. So
 // the path changes a round trip after 0.4 s at the latest.

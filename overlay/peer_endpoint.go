@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,14 +86,18 @@ type peerEndpoint struct {
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not connected")
 
-// setCandidates replaces the candidates. The current path stays, even if it is not one of them: the
-// next authentic packet decides. An initiation that had no destination yet goes to the first one;
-// WireGuard would retry after five seconds only.
+// setCandidates replaces the candidates. The path of a peer that was heard stays, even if it is not
+// one of them: the next authentic packet decides. Without one, the first candidate is the path, and
+// an initiation that was not answered goes there at once; WireGuard would retry after five seconds
+// only.
 func (p *peerEndpoint) setCandidates(list []netip.AddrPort) {
 	p.mu.Lock()
 	p.candidates = list
 	var waiting []byte
-	if len(list) > 0 && p.current.CompareAndSwap(nil, &path{addr: list[0]}) && p.initSent != 0 {
+	now := p.current.Load()
+	unheard := now == nil || p.lastReceived.Load() == 0 && !slices.Contains(list, now.addr)
+	if len(list) > 0 && unheard && p.current.CompareAndSwap(now, &path{addr: list[0]}) &&
+		p.initSent != 0 {
 		m := p.initiation
 		waiting = m[:]
 		p.initSent = p.bind.now()
