@@ -83,6 +83,11 @@ func (p *Peer) check() error {
 		}
 	}
 	for _, r := range p.Pods {
+		if r.Addr().Is4In6() || r.Addr().IsLoopback() {
+			return fmt.Errorf("overlay: peer %q: pod range %s has addresses that no packet to "+
+				"another host has; write the ranges of its containers, like 10.88.2.0/24",
+				p.Name, r)
+		}
 		if !r.IsValid() || r != r.Masked() {
 			return fmt.Errorf("overlay: peer %q: pod range %s has host bits set; write %s", p.Name,
 				r, r.Masked())

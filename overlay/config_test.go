@@ -43,3 +43,20 @@ func TestEndpointsHaveAPort(t *testing.T) {
 		}
 	}
 }
+
+// TestRangesOfPeers: no packet between hosts has an address of the loopback or an IPv4-mapped one.
+func TestRangesOfPeers(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.88.2.0/24":        "",
+		"10.88.2.1/24":        "has host bits set; write 10.88.2.0/24",
+		"127.0.0.0/8":         "127.0.0.0/8 has addresses that no packet to another host has",
+		"::1/128":             "::1/128 has addresses that no packet to another host has",
+		"::ffff:10.0.0.0/120": "has addresses that no packet to another host has",
+	} {
+		p := Peer{Name: "b", Key: Key{1}, Pods: []netip.Prefix{netip.MustParsePrefix(text)}}
+		if err := p.check(); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
