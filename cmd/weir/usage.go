@@ -91,6 +91,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		if notTime != nil && invalid.GetFlag().Value.Type() == "duration" {
 			why = noDuration(invalid.GetValue())
 		}
+		if number := new(strconv.NumError); errors.As(invalid, &number) {
+			why = "not a whole number in its range"
+		}
 		e.what = fmt.Sprintf("invalid value %q for flag %s: %s", invalid.GetValue(),
 			spelling(invalid.GetFlag()), why)
 	}

@@ -85,6 +85,19 @@ func TestUsageErrorsAreEscaped(t *testing.T) {
 	}
 }
 
+// TestFlagsThatAreNoNumbers: the error is about the flag, and not about Go's functions.
+func TestFlagsThatAreNoNumbers(t *testing.T) {
+	for _, line := range []string{"service add --port -1 web 10.200.0.10:80 app=web",
+		"pod attach --mtu x web", "flow capture -w - -c 99999999999999999999"} {
+		var out, stderr bytes.Buffer
+		code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &stderr)
+		if code != 2 || strings.Contains(stderr.String(), "strconv") ||
+			!strings.Contains(stderr.String(), ": not a whole number in its range\n") {
+			t.Errorf("weir %s: status %d:\n%s", line, code, &stderr)
+		}
+	}
+}
+
 // TestNothingIsIgnored: words behind a command that shows something are refused, without a node.
 func TestNothingIsIgnored(t *testing.T) {
 	for line, want := range map[string]string{
