@@ -164,6 +164,10 @@ func (e absent) Error() string { return e.msg }
 // Hint returns the command that lists what exists.
 func (e absent) Hint() string { return e.hint }
 
+func noTable(name string) error {
+	return absent{"there is no table " + name, "weir fw table all list"}
+}
+
 // listRules is the hint for a rule that is not there.
 const listRules = "weir fw list shows the rules with their numbers"
 
@@ -256,6 +260,9 @@ func (c *Command) table(s *Ruleset) error {
 			s.addMember(c.Table, e, c.Timeout(i))
 		}
 	case CommandTableDelete:
+		if !there {
+			return noTable(c.Table)
+		}
 		var err error
 		for _, e := range c.Entries {
 			if _, member := t[e.Prefix]; !member && err == nil {
@@ -268,7 +275,7 @@ func (c *Command) table(s *Ruleset) error {
 		return err
 	case CommandTableFlush, CommandTableDrop:
 		if c.Table != "" && !there {
-			return absent{fmt.Sprintf("there is no table %s", c.Table), "weir fw table all list"}
+			return noTable(c.Table)
 		}
 		for name, t := range s.Tables {
 			if c.Table == "" || name == c.Table {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirnet/weir/rule/op"
 )
@@ -272,9 +273,10 @@ func (p *parser) name(t token, what, more string) error {
 			strings.IndexByte("_-.", c) >= 0 || strings.IndexByte(more, c) >= 0 {
 			continue
 		}
-		return p.fail(t.sub(i, i+1), "letters, digits and _ - . "+
-			strings.Join(strings.Split(more, ""),
-				" "), "%s cannot contain %s", what, quote(t.text[i:i+1]))
+		_, size := utf8.DecodeRuneInString(t.text[i:])
+		return p.fail(t.sub(i, i+size), strings.TrimSpace("letters, digits and _ - . "+
+			strings.Join(strings.Split(more, ""), " ")),
+			"%s cannot contain %s", what, quote(t.text[i:i+size]))
 	}
 	if len(t.text) > maxName {
 		return p.fail(t, "", "%s is longer than %d bytes", what, maxName)

@@ -289,7 +289,9 @@ func (p *parser) side(word string, addr, port op.Cond) (where, ports Clause, err
 		p.next()
 	} else {
 		hint := "PROTO from ADDRESS [PORT] to ADDRESS [PORT]"
-		if p.isPortPlace(p.at) && isServiceName(t.text) {
+		if t.text == "or" {
+			hint = "{ A or B }"
+		} else if p.isPortPlace(p.at) && isServiceName(t.text) {
 			hint = noService
 		}
 		return nil, nil, p.fail(t, hint,

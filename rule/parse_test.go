@@ -146,6 +146,7 @@ func TestApply(t *testing.T) {
 		{"table t create missing", "", ""},
 		{"table t delete 10.0.0.0/9 10.0.0.0/10", "", "table t has no member 10.0.0.0/10"},
 		{"table u flush", "", "there is no table u"},
+		{"table u delete 10.0.0.0/8", "", "there is no table u"},
 	} {
 		c, err := ParseLine(step.line, nil)
 		if err != nil {
@@ -291,6 +292,24 @@ func TestLacks(t *testing.T) {
 	}
 	if p.Features != program.HasKeepState|program.HasVerRevPath|program.HasLog {
 		t.Errorf("features %#x", p.Features)
+	}
+}
+
+// TestHintsOfParts: the hint is about the mistake, not about what else could stand at its place.
+func TestHintsOfParts(t *testing.T) {
+	for line, want := range map[string]string{
+		"add allow tcp or udp from any to any": "1:15: expected \"from\", found \"or\"; { A or B }",
+		"add allow ip from me or 10.0.0.1 to any": "1:22: expected \"to\", found \"or\"; " +
+			"{ A or B }",
+		"add allow ip from any to any keep-state :\u00fcml": "1:42: flow name cannot contain " +
+			"\"\u00fc\"; letters, digits and _ - .",
+	} {
+		_, err := ParseFile("f", line+"\n", nil)
+		var e *Error
+		if !errors.As(err, &e) || fmt.Sprintf("%d:%d: %s; %s", e.Pos.Line, e.Pos.Col, e.Msg,
+			e.Hint) != want {
+			t.Errorf("%s: %v, hint %q, want %s", line, err, e.Hint, want)
+		}
 	}
 }
 
