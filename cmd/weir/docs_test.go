@@ -4,8 +4,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/doctor"
 )
 
 // TestEveryCommandHasAPage: docs/ is the source of the manual pages, so each command has one that
@@ -30,6 +34,45 @@ func TestEveryCommandHasAPage(t *testing.T) {
 			t.Errorf("%s does not have the usage: %s", page, usage)
 		}
 	}
+}
+
+// TestPagesNameTheJSON: the pages name every key of the answers that scripts read.
+func TestPagesNameTheJSON(t *testing.T) {
+	for page, answer := range map[string]any{
+		"status": api.Status{}, "fw-why": api.Explanation{}, "fw-states": api.States{},
+		"flow-top": api.Top{}, "peer-list": api.Peers{}, "fw-check": checkAnswer{},
+		"doctor": doctor.Report{},
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", page+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keysOf(reflect.TypeOf(answer)) {
+			if !strings.Contains(string(text), `"`+key+`"`) {
+				t.Errorf("docs/%s.md lacks %q", page, key)
+			}
+		}
+	}
+}
+
+// keysOf returns the keys of a struct in JSON, and of those in it. The table of states has a page.
+func keysOf(v reflect.Type) (keys []string) {
+	for v.Kind() == reflect.Slice || v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range v.Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if key == "" || key == "-" {
+			continue
+		}
+		if keys = append(keys, key); v != reflect.TypeFor[api.Status]() || key != "table" {
+			keys = append(keys, keysOf(f.Type)...)
+		}
+	}
+	return keys
 }
 
 func TestCommandNamesAreUnique(t *testing.T) {
