@@ -47,6 +47,7 @@ func TestEpochOfABackup(t *testing.T) {
 	} {
 		doc := cluster.Identity{ID: cluster.Serial{1}, Epoch: c.written}
 		var entries []store.Entry
+		var by ed25519.PrivateKey
 		add := func(key string, d cluster.Document) {
 			value, err := cluster.Encode(d)
 			if err != nil {
@@ -61,9 +62,10 @@ func TestEpochOfABackup(t *testing.T) {
 		if c.admins != nil {
 			add(cluster.KeysKey, &cluster.AdminKeys{
 				Lists: []cluster.KeyList{{Count: 1, Keys: c.admins}}})
+			by = admin
 		}
 		got, err := restore(t, storetest.NewModel(time.Second), entries,
-			members.PriorState{Epoch: c.known}, admin)
+			members.PriorState{Epoch: c.known}, by)
 		if got != c.want || (err != nil) != (c.want == 0) {
 			t.Errorf("%s: epoch %d, %v; want %d", name, got, err, c.want)
 		}

@@ -90,7 +90,7 @@ type backup struct {
 	identity *cluster.Identity
 	head     *cluster.Head // nil: no rules
 	keys     cluster.AdminKeys
-	list     cluster.KeyList // whose signature counts
+	list     cluster.KeyList // whose signatures count
 	noKeys   error           // why keys is not a document; nil: it is one
 	replaced []string        // Restoration.Replaced
 }
@@ -160,7 +160,9 @@ func decoded[T any, D interface {
 }
 
 // checkSignatures finds the list of keys that hosts demand, and refuses a version that none of them
-// signed. The keys of an older backup count less than those that this host knows.
+// signed. The keys of an older backup count less than those that this host knows. If it knows none,
+// a thief may have written those of the backup: only what the administrator has signed who signs
+// again counts then.
 func (b *backup) checkSignatures() (err error) {
 	b.list = b.keys.Newest()
 	bad := b.noKeys
@@ -175,17 +177,29 @@ func (b *backup) checkSignatures() (err error) {
 			return err
 		}
 	}
-	if !b.list.Locked() || b.head == nil {
+	switch {
+	case !b.list.Locked() && b.admin != nil: // each removal would count, and would be signed
+		return errors.New("nothing has to be signed: neither the backup nor this host (file " +
+			"keys) has keys of administrators. If hosts demand signed rules, restore on a store " +
+			"host that has the file keys, or with the copy of a host (weir cluster init " +
+			"--from-copy); if they do not, leave -sign away")
+	case !b.list.Locked():
 		return nil
-	}
-	if b.admin == nil {
+	case b.admin == nil:
 		return errors.New("hosts demand that an administrator signs the rules: restore with the " +
 			"key of one; if the rules were never signed, someone else has written the keys: " +
 			"leave them out (-without-keys)")
 	}
-	if !b.list.Has(cluster.Key(b.admin.Public().(ed25519.PublicKey))) {
+	own := cluster.Key(b.admin.Public().(ed25519.PublicKey))
+	if !b.list.Has(own) {
 		return errors.New("hosts demand the signature of another administrator: restore with " +
 			"the key of that one")
+	}
+	if !b.before.Admins.Locked() {
+		b.list.Keys = []cluster.Key{own}
+	}
+	if b.head == nil {
+		return nil
 	}
 	if err := b.head.Verify(b.list.Keys); err != nil {
 		return fmt.Errorf("version %v of the backup: %w: %s", b.head.Number, err, otherRules)

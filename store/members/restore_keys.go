@@ -10,15 +10,10 @@ import (
 
 // replaceKeys has the list of keys that this host believes take the place of what a thief of the
 // store has written, with those before it, by which hosts follow that were away. If this host knows
-// of no keys, there are none, and no one signs: without them, every removal in the backup counts.
+// of no keys, there are none, and no one signs.
 func (b *backup) replaceKeys(why error) error {
 	at := slices.IndexFunc(b.entries, func(e store.Entry) bool { return e.Key == cluster.KeysKey })
 	if !b.list.Locked() {
-		if b.admin != nil {
-			return fmt.Errorf("%s: %w: this host does not know whose signature hosts demand: "+
-				"restore on a store host that has the file keys, or with the copy of a host (weir "+
-				"cluster init --from-copy)", cluster.KeysKey, why)
-		}
 		b.entries = slices.Delete(b.entries, at, at+1)
 		b.replaced = append(b.replaced, fmt.Sprintf("%s is left out: %v", cluster.KeysKey, why))
 		return nil

@@ -156,3 +156,58 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOnANewHost: a store host that knows no keys of administrators does not have one sign
+// what a thief has written into the backup, whatever keys that has: not the removal of a host, and
+// not a version of the rules.
+func TestRestoreOnANewHost(t *testing.T) {
+	l := foundLocked(t)
+	l.join(t, "b")
+	b, _ := l.node(t, "b")
+	const key = cluster.RemovedTree + "node/b"
+	record := &cluster.RemovalRecord{Serials: []cluster.Serial{b.Serial}}
+	if err := record.Sign(key, l.thief); err != nil {
+		t.Fatal(err)
+	}
+	l.document(t, key, record)
+	without := slices.DeleteFunc(l.backup(t), func(e store.Entry) bool {
+		return e.Key == cluster.KeysKey
+	})
+	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 2}}})
+	ended := l.backup(t)
+	both := cluster.KeyList{Count: 1, Keys: append(slices.Clone(l.list.Keys),
+		cluster.Key(l.thief.Public().(ed25519.PublicKey)))}
+	slices.SortFunc(both.Keys, func(a, b cluster.Key) int { return slices.Compare(a[:], b[:]) })
+	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{both}})
+	joined := l.backup(t)
+	l.head(t, l.thief)
+	rules := l.backup(t)
+	for name, c := range map[string]struct {
+		entries []store.Entry
+		refused string
+	}{
+		"the keys are deleted":               {without, "file keys"},
+		"the lock is ended":                  {ended, "file keys"},
+		"with the key of a thief":            {joined, ""},
+		"with the key of a thief, and rules": {rules, "version 1.3 of the backup"},
+	} {
+		s := storetest.NewModel(time.Second)
+		_, err := restore(t, s, c.entries, members.PriorState{Epoch: 1}, l.key)
+		if (err == nil) != (c.refused == "") ||
+			err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v; want %q", name, err, c.refused)
+		}
+		if err != nil {
+			continue
+		}
+		restored := &founded{model: s}
+		if _, there := restored.value(t, cluster.NodeTree+"b"); !there {
+			t.Errorf("%s: b is removed", name)
+		}
+		e, _ := restored.value(t, key)
+		if r, err := cluster.Decode[cluster.RemovalRecord](e.Value); err != nil ||
+			r.Verify(key, l.list.Keys) == nil {
+			t.Errorf("%s: the removal of b is signed: %+v, %v", name, r, err)
+		}
+	}
+}

@@ -111,3 +111,27 @@ func TestSignedRemovalRemovesOne(t *testing.T) {
 		t.Errorf("removed in all: %v", got)
 	}
 }
+
+// TestRemovalWithoutAdmins: an administrator signs the removal of one host, also where it is not
+// known whose signatures hosts believe: a thief has deleted the keys.
+func TestRemovalWithoutAdmins(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.join(t, "b")
+	f.join(t, "c")
+	by, host := f.signing(t)
+	by.Admins = nil
+	b, _ := f.node(t, "b")
+	c, _ := f.node(t, "c")
+	value, err := cluster.Encode(&cluster.RemovalRecord{Serials: []cluster.Serial{c.Serial}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, cluster.RemovedTree+"node/b", value)
+	if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
+		t.Fatal(err)
+	}
+	f.apply(t, host)
+	if got := host.Revoked(); !slices.Equal(got, []cluster.Serial{b.Serial}) {
+		t.Errorf("removed: %v, not %v", got, b.Serial)
+	}
+}

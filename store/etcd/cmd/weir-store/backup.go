@@ -72,7 +72,7 @@ func restore(ctx context.Context, c *call) error {
 	if err := c.parse(1); err != nil {
 		return err
 	}
-	if *withoutKeys && *sign != "" { // each removal in the backup would be signed
+	if *withoutKeys && *sign != "" {
 		return errors.New("without keys of administrators nothing is signed: give -sign or " +
 			"-without-keys, not both")
 	}
@@ -135,6 +135,10 @@ func restore(ctx context.Context, c *call) error {
 		prepared.Epoch, kept)
 	for _, r := range prepared.Replaced {
 		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
+	}
+	if key != nil && !before.Admins.Locked() {
+		fmt.Fprint(c.out, "this host had no file keys, so the keys of administrators are those of "+
+			"the backup: see whether weir cluster keys lists the right ones before a host joins\n")
 	}
 	if *withoutRules {
 		fmt.Fprint(c.out, "the store has no rules: load those of every scope (weir fw load "+

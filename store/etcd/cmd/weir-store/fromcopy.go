@@ -44,7 +44,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if err != nil {
 		return withTexts(err)
 	}
-	var key ed25519.PrivateKey // nil: each removal in the copy would be signed
+	var key ed25519.PrivateKey
 	if f.withoutKeys {
 		entries, err = withoutKeys(entries, copied.Admins())
 	} else {
@@ -220,34 +220,35 @@ func withoutKeys(entries []store.Entry, known cluster.KeyList) ([]store.Entry, e
 	}), nil
 }
 
-// restoreKey returns the key that signs the version. known are the keys that the host of the copy
-// demands: those of the store count only without them.
+// restoreKey returns the key that signs the version; nil if no one has to. known are the keys that
+// the host of the copy demands: those of the store count only without them.
 func restoreKey(entries []store.Entry, known cluster.KeyList, file string,
 	own *identity.Credential) (ed25519.PrivateKey, error) {
 	key, err := signer(file)
 	if err != nil {
 		return nil, err
 	}
-	if key == nil {
-		key = own.Key
-	}
+	l := known
 	for _, e := range entries {
-		if e.Key != cluster.KeysKey {
+		if e.Key != cluster.KeysKey || known.Locked() {
 			continue
 		}
 		doc, err := cluster.Decode[cluster.AdminKeys](e.Value)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Key, err)
 		}
-		l := doc.Newest()
-		if known.Locked() {
-			l = known
-		}
-		if l.Locked() && !l.Has(admin.KeyOf(key)) {
-			return nil, errors.New("hosts demand the signature of another administrator: give " +
-				"-sign FILE with the credential of that one; if the rules were never signed, " +
-				"someone else has written the keys: leave them out (-without-keys)")
-		}
+		l = doc.Newest()
+	}
+	if !l.Locked() {
+		return key, nil
+	}
+	if key == nil {
+		key = own.Key
+	}
+	if !l.Has(admin.KeyOf(key)) {
+		return nil, errors.New("hosts demand the signature of another administrator: give -sign " +
+			"FILE with the credential of that one; if the rules were never signed, someone else " +
+			"has written the keys: leave them out (-without-keys)")
 	}
 	return key, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/storetest"
 )
 
@@ -317,4 +318,16 @@ func TestFromCopyWithoutKeys(t *testing.T) {
 	a.serve(t)
 	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
 	l.join(t, a, "y")
+}
+
+// TestFromCopyUnsigned: no administrator signs what is in a copy without keys of administrators.
+func TestFromCopyUnsigned(t *testing.T) {
+	own := &identity.Credential{Key: signingKey(t)}
+	if key, err := restoreKey(nil, cluster.KeyList{}, "", own); key != nil || err != nil {
+		t.Errorf("signed by %x, %v", key, err)
+	}
+	list := cluster.KeyList{Count: 1, Keys: []cluster.Key{admin.KeyOf(own.Key)}}
+	if key, err := restoreKey(nil, list, "", own); !key.Equal(own.Key) || err != nil {
+		t.Errorf("the host of the copy demands signatures: signed by %x, %v", key, err)
+	}
 }
