@@ -61,7 +61,7 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 // keeps of it, with the transactions under way. 0 if neither is known. While the store is too large
 // to be followed it is 99: a removal, which may make it fit again, needs less than 100.
 func (s *Server) PercentFull() int {
-	if s.large.Load() {
+	if s.large.Load() > 0 {
 		return max(s.databaseFull(), 99)
 	}
 	copied := s.state.size() + int(s.writing.Load())

@@ -58,6 +58,9 @@ func TestLargeCopy(t *testing.T) {
 		if !s.Gauges().Failing || s.Counters.Large.Load() < 2 {
 			t.Errorf("it is not counted each time: %d", s.Counters.Large.Load())
 		}
+		if full := s.Gauges().CopyFull; full <= 1 {
+			t.Errorf("the copy is %v full while it is too large", full)
+		}
 		for limit, want := range map[int]bool{95: false, 100: true} {
 			by := Admission{FillLimit: func(string) int { return limit }}
 			txn := store.Txn{Put: []store.Entry{{Key: "w/d", Value: make([]byte, 10)}}}
@@ -73,6 +76,9 @@ func TestLargeCopy(t *testing.T) {
 		}
 		if full := s.PercentFull(); full > 80 {
 			t.Errorf("it is %d %% full when it fits again", full)
+		}
+		if full := s.Gauges().CopyFull; full > 0.8 {
+			t.Errorf("the copy is %v full when it fits again", full)
 		}
 	})
 }

@@ -40,8 +40,10 @@ func (r *Results) All(yield func(result string, count uint64) bool) {
 // Gauges are what a server has now.
 type Gauges struct {
 	Connections, Followers, Watches int
-	Failing                         bool    // the watch on the store ended and did not continue yet
-	CopyFull                        float64 // the size of the copy, as a part of what is possible
+	Failing                         bool // the watch on the store ended and did not continue yet
+	// CopyFull is the size of the copy, as a part of what is possible. Above 1 the store is not
+	// followed.
+	CopyFull float64
 }
 
 // Gauges returns what the server has now.
@@ -55,7 +57,8 @@ func (s *Server) Gauges() (g Gauges) {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	g.Followers, g.Failing = s.state.followers, s.state.failing
-	g.CopyFull = float64(s.state.copy.Size()) / float64(s.config.MaxCopy)
+	size := max(int64(s.state.copy.Size()), s.large.Load())
+	g.CopyFull = float64(size) / float64(s.config.MaxCopy)
 	return g
 }
 

@@ -111,7 +111,7 @@ type Server struct {
 	config      Config
 	state       *state
 	writing     atomic.Int64  // bytes of the transactions that etcd has not answered
-	large       atomic.Bool   // the store is not followed, since the copy would be too large
+	large       atomic.Int64  // size of a copy that is too large to be followed; 0: it is followed
 	differences chan struct{} // has a value for each that is sent
 	refusals    *rate.Limiter // of joins in the log, which strangers may try at any rate
 	beat        *beat
@@ -166,7 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
 		Limit: s.config.MaxCopy,
 		Changed: func(changes []store.Change) {
-			s.large.Store(false)
+			s.large.Store(0)
 			now := held.Stored().Revision
 			putBack := now < s.state.revision()
 			s.state.apply(store.Batch{Revision: now, Changes: changes}, s.pace())
@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 			var large *store.LargeError
 			if errors.As(err, &large) {
 				s.Counters.Large.Add(1)
-				s.large.Store(true)
+				s.large.Store(int64(large.Size))
 			}
 			s.state.failed()
 			s.config.Log.Warn("the watch on the store ended", "err", err)

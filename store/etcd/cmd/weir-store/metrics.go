@@ -76,7 +76,7 @@ func serverMetrics(s *server.Server) []observe.Metric {
 		counter("weir_store_server_etcd_failures_total", "How often the watch on etcd ended.",
 			c.StoreFailures.Load()),
 		gauge("weir_store_server_copy_full_ratio", "How full the copy is that weir-store and "+
-			"hosts keep, from 0 to 1.", now.CopyFull),
+			"hosts keep, from 0 to 1; above 1 it is not followed.", now.CopyFull),
 		counter("weir_store_server_large_total", "How often what etcd has was not followed, "+
 			"since the copy would be too large.", c.Large.Load()),
 		counter("weir_store_server_overtaken_total", "Differences that ended, since a newer one "+
