@@ -109,8 +109,8 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 		all[key], err = value, errors.Join(err, bad)
 	}
 	id, bad := cluster.Decode[cluster.Identity](all[cluster.IdentityKey])
-	if c.Local.Cluster == c.Trust.Cluster && (errors.Is(bad, cluster.ErrDocument) ||
-		bad == nil && id.ID != c.Trust.Cluster) { // a thief of the store wrote it
+	if c.Local.Cluster == c.Trust.Cluster && (bad != nil || id.ID != c.Trust.Cluster) {
+		// A thief of the store wrote it, or a later Weir, whose document the host does not follow.
 		id, bad = cluster.Identity{ID: c.Trust.Cluster, CA: [][]byte{c.CA}}, nil
 	}
 	if bad != nil || id.ID != c.Trust.Cluster {
@@ -128,8 +128,7 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 		slices.SortFunc(issued.Certificates, cluster.IssuedCertificate.Compare)
 	}
 	set(cluster.IssuedKey, &issued)
-	_, bad = cluster.Decode[cluster.AdminKeys](all[cluster.KeysKey])
-	if errors.Is(bad, cluster.ErrDocument) {
+	if _, bad = cluster.Decode[cluster.AdminKeys](all[cluster.KeysKey]); bad != nil {
 		delete(all, cluster.KeysKey)
 		if l := d.Trust().Admins; l.Locked() {
 			set(cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{l}})

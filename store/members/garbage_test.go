@@ -3,21 +3,31 @@ package members_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/members"
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestRestoreWithoutIdentity: a backup of a store in which a thief has replaced the identity of the
-// cluster can be restored: the store host knows it without the store.
+// TestRestoreWithoutIdentity: a backup of a store in which a thief has replaced or deleted the
+// identity of the cluster can be restored: the store host knows it without the store.
 func TestRestoreWithoutIdentity(t *testing.T) {
 	f := full(t)
 	f.write(t, cluster.IdentityKey, []byte("garbage"))
 	entries := (&locked{founded: f}).backup(t)
+	restoreWithoutIdentity(t, f, entries)
+	restoreWithoutIdentity(t, f, slices.DeleteFunc(entries, func(e store.Entry) bool {
+		return e.Key == cluster.IdentityKey
+	}))
+}
+
+func restoreWithoutIdentity(t *testing.T, f *founded, entries []store.Entry) {
+	t.Helper()
 	if _, err := members.PrepareRestore(entries, members.PriorState{}, nil); err == nil {
 		t.Error("restored by a host that knows nothing of the cluster")
 	}
@@ -40,6 +50,22 @@ func TestRestoreWithoutIdentity(t *testing.T) {
 		doc, err := cluster.Decode[cluster.Identity](e.Value)
 		if err != nil || doc.ID != f.id.ID || doc.Epoch != want || len(doc.Stores) != 1 {
 			t.Errorf("the cluster is %+v, %v; want epoch %d", doc, err, want)
+		}
+	}
+}
+
+// TestRestoreOfALaterWeir: a document of a later Weir, or one of a thief that looks like that, says
+// what to do.
+func TestRestoreOfALaterWeir(t *testing.T) {
+	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey,
+		cluster.IssuedKey} {
+		f := full(t)
+		f.write(t, key, []byte(`{"version":2}`))
+		_, err := members.PrepareRestore((&locked{founded: f}).backup(t),
+			members.PriorState{Epoch: 1, Identity: f.id}, nil)
+		if err == nil || !strings.Contains(err.Error(), key) ||
+			!strings.Contains(err.Error(), "--from-copy") {
+			t.Errorf("%s: %v", key, err)
 		}
 	}
 }

@@ -95,13 +95,18 @@ type backup struct {
 	replaced []string        // Restoration.Replaced
 }
 
-// otherRules is what to do about a backup with a version that hosts would refuse.
-const otherRules = "take an earlier backup, the copy of a host (weir cluster init --from-copy), " +
-	"or restore without the rules (-without-rules), which hosts keep"
+// What to do about a backup with a version that hosts would refuse, and about one with a document
+// of a later Weir, which a thief of the store can write as well.
+const (
+	otherBackup = "take an earlier backup, the copy of a host (weir cluster init --from-copy)"
+	otherRules  = otherBackup + ", or restore without the rules (-without-rules), which hosts keep"
+	laterWeir   = "update weir-store; if no later one has run, someone else has written it: " +
+		otherBackup
+)
 
 // decode reads the documents that are about the whole cluster.
 func (b *backup) decode() (err error) {
-	var noIdentity error
+	noIdentity := errors.New("the backup does not have it")
 	for _, e := range b.entries {
 		switch e.Key {
 		case cluster.KeysKey:
@@ -112,23 +117,25 @@ func (b *backup) decode() (err error) {
 		case cluster.HeadKey:
 			b.head, err = decoded[cluster.Head](e)
 		case cluster.IdentityKey:
-			b.identity, err = decoded[cluster.Identity](e)
-			if errors.Is(err, cluster.ErrDocument) && b.before.Identity.ID != (cluster.Serial{}) {
-				noIdentity, err = err, nil
+			b.identity, noIdentity = decoded[cluster.Identity](e)
+			if errors.Is(noIdentity, cluster.ErrNewer) {
+				err = noIdentity
 			}
 		}
-		if err != nil && e.Key == cluster.HeadKey {
+		switch {
+		case errors.Is(err, cluster.ErrNewer):
+			return fmt.Errorf("%s: %w: %s", e.Key, err, laterWeir)
+		case err != nil && e.Key == cluster.HeadKey:
 			return fmt.Errorf("%s: %w: %s", e.Key, err, otherRules)
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("%s: %w", e.Key, err)
 		}
 	}
+	if noIdentity != nil && b.before.Identity.ID == (cluster.Serial{}) {
+		return fmt.Errorf("%s: %w", cluster.IdentityKey, noIdentity)
+	}
 	if noIdentity != nil {
 		b.ownIdentity(noIdentity)
-	}
-	if b.identity == nil {
-		return fmt.Errorf("the backup has no %s", cluster.IdentityKey)
 	}
 	if own := b.before.Identity.ID; own != (cluster.Serial{}) && own != b.identity.ID {
 		return fmt.Errorf("the backup is of cluster %v, and this store host of %v, whose hosts "+

@@ -24,7 +24,7 @@ func (b *backup) revoke() error {
 			if errors.Is(err, cluster.ErrDocument) {
 				issued = cluster.Issued{} // certificates are issued again
 			} else if err != nil {
-				return fmt.Errorf("%s: %w", e.Key, err)
+				return fmt.Errorf("%s: %w: %s", e.Key, err, laterWeir)
 			}
 			issued.Revoke(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
 			if e, err = entry(e.Key, &issued); err != nil {

@@ -46,17 +46,17 @@ func backup(ctx context.Context, c *call) error {
 // warnOfGarbage names the documents of the whole cluster that are not valid: a restore replaces
 // them, or refuses the backup.
 func warnOfGarbage(ctx context.Context, c *call, s store.Store) error {
-	_, _, id := document[cluster.Identity](ctx, s, cluster.IdentityKey)
+	_, err := readIdentity(ctx, s)
 	_, _, head := document[cluster.Head](ctx, s, cluster.HeadKey)
 	_, _, keys := document[cluster.AdminKeys](ctx, s, cluster.KeysKey)
-	for _, err := range []error{id, head, keys} {
+	for _, err := range []error{err, head, keys} {
 		switch {
-		case err == nil, errors.Is(err, cluster.ErrNewer):
-		case !errors.Is(err, cluster.ErrDocument):
-			return err
+		case err == nil:
+		case errors.Is(err, cluster.ErrNewer), errors.Is(err, cluster.ErrDocument):
+			fmt.Fprintf(c.out, "%v: this weir-store has not written that: look who else writes "+
+				"into etcd, and keep earlier backups\n", err)
 		default:
-			fmt.Fprintf(c.out, "%v: no weir-store has written that: look who else writes into "+
-				"etcd, and keep earlier backups\n", err)
+			return err
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func document[T any, D interface {
 func readIdentity(ctx context.Context, s store.Store) (cluster.Identity, error) {
 	doc, there, err := document[cluster.Identity](ctx, s, cluster.IdentityKey)
 	if err == nil && !there {
-		err = fmt.Errorf("%s does not exist", cluster.IdentityKey)
+		err = fmt.Errorf("%s: %w: it does not exist", cluster.IdentityKey, cluster.ErrDocument)
 	}
 	return doc, err
 }

@@ -231,9 +231,16 @@ func listing(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestFromCopyGarbage: a thief of the store has written garbage, which every host has in its copy.
-// The cluster can be made again from one: what the host knows without the store takes its place.
+// TestFromCopyGarbage: a thief of the store has written garbage, or what looks like a later Weir's,
+// which every host has in its copy. The cluster can be made again from one: what the host knows
+// without the store takes its place.
 func TestFromCopyGarbage(t *testing.T) {
+	for _, value := range []string{"garbage", `{"version":2}`} {
+		t.Run(value, func(t *testing.T) { fromCopyGarbage(t, value) })
+	}
+}
+
+func fromCopyGarbage(t *testing.T, garbage string) {
 	l := newLab(t)
 	a := l.init(t, "-signed")
 	a.serve(t)
@@ -251,8 +258,8 @@ func TestFromCopyGarbage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey} {
-		commit(t, d, put(key, "garbage"))
-		storetest.Eventually(t, "x has it", func() bool { return f.has(key, "garbage") })
+		commit(t, d, put(key, garbage))
+		storetest.Eventually(t, "x has it", func() bool { return f.has(key, garbage) })
 	}
 	a.kill(t)
 	from := filepath.Join(l.dir, "copy")
