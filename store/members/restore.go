@@ -175,7 +175,7 @@ func (b *backup) checkSignatures() (err error) {
 	bad := b.noKeys
 	if b.before.Admins.Locked() {
 		b.list, err = b.before.Admins.Follow(b.identity.ID, &b.keys)
-		if err != nil && !errors.Is(err, cluster.ErrOutdated) {
+		if bad == nil {
 			bad = err
 		}
 	}

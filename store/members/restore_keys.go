@@ -1,6 +1,7 @@
 package members
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,12 +10,13 @@ import (
 )
 
 // replaceKeys has the list of keys that this host believes take the place of what a thief of the
-// store has written, with those before it, by which hosts follow that were away. If this host knows
-// of no keys, there are none, and no one signs.
+// store has written, or of what an older backup has, with those before it, by which hosts follow
+// that were away. If this host knows of no keys, there are none, and no one signs.
 func (b *backup) replaceKeys(why error) error {
-	at := slices.IndexFunc(b.entries, func(e store.Entry) bool { return e.Key == cluster.KeysKey })
+	b.entries = slices.DeleteFunc(b.entries, func(e store.Entry) bool {
+		return e.Key == cluster.KeysKey
+	})
 	if !b.list.Locked() {
-		b.entries = slices.Delete(b.entries, at, at+1)
 		b.replaced = append(b.replaced, fmt.Sprintf("%s is left out: %v", cluster.KeysKey, why))
 		return nil
 	}
@@ -26,11 +28,13 @@ func (b *backup) replaceKeys(why error) error {
 	}
 	doc.Add(b.list)
 	e, err := entry(cluster.KeysKey, &doc)
-	if err != nil { // lists before it are a thief's, too
+	if err != nil { // lists before it are a thief's, or there is a gap
 		e, err = entry(cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{b.list}})
 	}
-	b.entries[at] = e
-	b.replaced = append(b.replaced, fmt.Sprintf("%s has list %d, as this host knows it: %v",
-		cluster.KeysKey, b.list.Count, why))
+	b.entries = append(b.entries, e)
+	if !errors.Is(why, cluster.ErrOutdated) {
+		b.replaced = append(b.replaced, fmt.Sprintf("%s has list %d, as this host knows it: %v",
+			cluster.KeysKey, b.list.Count, why))
+	}
 	return err
 }
