@@ -28,7 +28,10 @@ type PriorState struct {
 type Restoration struct {
 	Epoch uint64 // the one that begins
 	// Replaced says what took the place of documents that a thief of the store must have written.
-	Replaced   []string
+	Replaced []string
+	// Stores are the addresses of weir-stores that the backup has beside that of this host. They
+	// are left out: the list has no signature.
+	Stores     []string
 	rest, last []store.Entry
 }
 
@@ -239,6 +242,12 @@ func (b *backup) begin() (*Restoration, error) {
 	r.Epoch = max(had, 1) + 1
 	doc := *b.identity
 	doc.Epoch = r.Epoch
+	if own := b.before.Identity.Stores; len(own) > 0 {
+		r.Stores = slices.DeleteFunc(slices.Clone(doc.Stores), func(address string) bool {
+			return slices.Contains(own, address)
+		})
+		doc.Stores = own
+	}
 	e, err := entry(cluster.IdentityKey, &doc)
 	if r.last = append(r.last, e); err != nil || b.head == nil {
 		return r, err

@@ -136,6 +136,10 @@ func restore(ctx context.Context, c *call) error {
 	for _, r := range prepared.Replaced {
 		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
 	}
+	if n := len(prepared.Stores); n > 0 {
+		fmt.Fprintf(c.out, "hosts use the weir-store at %s; weir cluster grow adds others: the "+
+			"backup had %d other weir-stores, such as %q\n", cfg.Address, n, prepared.Stores[0])
+	}
 	if key != nil && !before.Admins.Locked() {
 		fmt.Fprint(c.out, "this host had no file keys, so the keys of administrators are those of "+
 			"the backup: see whether weir cluster keys lists the right ones before a host joins\n")

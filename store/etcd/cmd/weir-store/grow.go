@@ -116,8 +116,8 @@ func mayAddStore(ctx context.Context, d *etcd.Driver, address string) error {
 	}
 	withStore(address)(&doc)
 	if err := doc.Check(); err != nil {
-		return fmt.Errorf("%s: %w: if someone else has written that list, restore a backup from "+
-			"before (weir cluster restore)", cluster.IdentityKey, err)
+		return fmt.Errorf("%s: %w: if someone else has written that list, weir cluster restore "+
+			"begins another one", cluster.IdentityKey, err)
 	}
 	return nil
 }

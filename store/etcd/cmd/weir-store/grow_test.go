@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 )
 
 // TestGrowTooMany: a weir-store that the list has no space for is refused before anything changes.
+// If a thief of the store has filled the list, a restore begins another one.
 func TestGrowTooMany(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)
@@ -40,5 +42,15 @@ func TestGrowTooMany(t *testing.T) {
 	}
 	if said := a.run(t, append(grow, "s1", file)...); !strings.Contains(said, "restart") {
 		t.Errorf("one that is in the list: %s", said)
+	}
+	a.run(t, "backup", file)
+	a.stop(t)
+	if said := a.run(t, "restore", file); !strings.Contains(said, "63 other weir-stores") {
+		t.Errorf("those that are left out are not named: %s", said)
+	}
+	a.serve(t)
+	doc, err := readIdentity(t.Context(), a.database(t))
+	if err != nil || !slices.Equal(doc.Stores, []string{a.address}) {
+		t.Errorf("weir-stores after a restore: %q, %v", doc.Stores, err)
 	}
 }
