@@ -166,3 +166,15 @@ func TestRemovedWithoutTheCA(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestJoinIsSaved: a host that gets its certificate is bound to its name on the disk: a store host
+// that crashes does not forget that.
+func TestJoinIsSaved(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.join(t, "b")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, there := f.saved["b"]; !there {
+		t.Errorf("only %v are on the disk", f.saved)
+	}
+}

@@ -39,6 +39,7 @@ type founded struct {
 
 	mu    sync.Mutex
 	bound members.Certificates    // guarded by mu
+	saved members.Certificates    // guarded by mu; when Joiner.Save was called last
 	ended map[cluster.Serial]bool // guarded by mu
 }
 
@@ -53,6 +54,13 @@ func (f *founded) note(changes []store.Change) {
 		}
 	}
 	f.bound.Note(changes, ca, func(s cluster.Serial) bool { return f.ended[s] })
+}
+
+// save is Joiner.Save, without a file.
+func (f *founded) save() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saved = maps.Clone(f.bound)
 }
 
 // remover is who removes a host on the store host with the CA's key.
@@ -109,7 +117,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	joiner.PercentFull = func() int { return int(f.full.Load()) }
 	joiner.Pools = append([]cluster.Pool{}, pools...) // not nil
 	joiner.Revoked = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
-	joiner.Bound, joiner.Note = f.certificates, f.note
+	joiner.Bound, joiner.Note, joiner.Save = f.certificates, f.note, f.save
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
 		Join: joiner.Join, Changed: f.note, Progress: silence / 6, Silence: silence})

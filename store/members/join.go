@@ -31,6 +31,9 @@ type Joiner struct {
 	Bound func() Certificates
 	// Note takes changes of the store before they arrive, for Bound.
 	Note func([]store.Change)
+	// Save writes what Bound returns to the disk, before a host has its answer. nil: it stays in
+	// memory.
+	Save func()
 
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
@@ -84,6 +87,15 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 		return nil, errors.New("no host can join: config.json of this weir-store has no pools of " +
 			"ranges; an administrator adds them there (docs/cluster-init.md), and restarts it")
 	}
+	answer, err := j.inTurn(ctx, r)
+	if err == nil && j.Save != nil {
+		j.Save()
+	}
+	return answer, err
+}
+
+// inTurn makes the transaction when no other host joins.
+func (j *Joiner) inTurn(ctx context.Context, r *request) ([]byte, error) {
 	select {
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():

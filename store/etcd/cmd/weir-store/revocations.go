@@ -31,9 +31,11 @@ type revocations struct {
 
 	boundTo   string        // the file of bound
 	boundNews chan struct{} // has an element when it lacks some
+	saving    sync.Mutex    // one writes the file of bound at a time
 
 	mu     sync.Mutex
 	bound  members.Certificates    // guarded by mu; read by trust
+	stale  bool                    // guarded by mu; the file of bound lacks some
 	keys   cluster.KeyList         // guarded by mu; who signs removal records
 	hosts  map[cluster.Serial]bool // guarded by mu
 	others map[cluster.Serial]bool // guarded by mu; of admins and feeds
@@ -145,12 +147,12 @@ func (r *revocations) note(changes []store.Change) {
 			}
 		}
 	}
-	bound := r.bound.Note(changes, r.ca, r.revokedLocked)
+	if r.bound.Note(changes, r.ca, r.revokedLocked) {
+		r.stale = true
+		wake(r.boundNews)
+	}
 	if len(r.hosts)+len(r.others) > before {
 		wake(r.news)
-	}
-	if bound {
-		wake(r.boundNews)
 	}
 }
 
@@ -186,16 +188,41 @@ func (r *revocations) followLocked(changes []store.Change) []cluster.Key {
 func (r *revocations) keep(ctx context.Context, complain func(error)) error {
 	var second sync.WaitGroup
 	defer second.Wait()
-	second.Go(func() {
-		keepFile(ctx, r.boundNews, r.boundTo, func() any { return listed(r.certificates()) },
-			complain)
-	})
-	keepFile(ctx, r.news, r.file, func() any { return r.all() }, complain)
+	second.Go(func() { keepFile(ctx, r.boundNews, r.saveBound, complain) })
+	keepFile(ctx, r.news, func() error { return writeJSON(r.file, r.all()) }, complain)
 	return ctx.Err()
 }
 
+// saveBound writes the file of bound, unless it has everything. Of several at once, one writes.
+func (r *revocations) saveBound() error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	stale, bound := r.stale, maps.Clone(r.bound)
+	r.stale = false
+	r.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	err := writeJSON(r.boundTo, listed(bound))
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stale = true
+	}
+	return err
+}
+
+func writeJSON(file string, content any) error {
+	text, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(file, append(text, '\n'))
+}
+
 // keepFile writes a file when there is news for it, until the context ends.
-func keepFile(ctx context.Context, news <-chan struct{}, file string, content func() any,
+func keepFile(ctx context.Context, news <-chan struct{}, write func() error,
 	complain func(error)) {
 	for {
 		select {
@@ -204,10 +231,7 @@ func keepFile(ctx context.Context, news <-chan struct{}, file string, content fu
 		case <-news:
 		}
 		for {
-			text, err := json.Marshal(content())
-			if err == nil {
-				err = atomicfile.Write(file, append(text, '\n'))
-			}
+			err := write()
 			if err == nil {
 				break
 			}

@@ -161,6 +161,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 	j.Pools, c.Join = cfg.Pools, j.Join
 	j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
 	j.Bound, j.Note = seen.certificates, seen.note
+	j.Save = func() { _ = seen.saveBound() } // keep tries again, and complains
 	s, err := server.New(c)
 	if err == nil {
 		j.PercentFull = s.PercentFull
