@@ -64,6 +64,9 @@ func (l *locked) backup(t *testing.T) []store.Entry {
 func TestRestoredVersionIsSigned(t *testing.T) {
 	l := foundLocked(t)
 	good := l.backup(t)
+	noRules := slices.DeleteFunc(slices.Clone(good), func(e store.Entry) bool {
+		return e.Key == cluster.HeadKey
+	})
 	l.head(t, l.thief)
 	unsigned := l.backup(t)
 	own := cluster.Key(l.thief.Public().(ed25519.PublicKey))
@@ -83,6 +86,7 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"signed":                      {good, l.list, l.key, ""},
 		"signed, on a new host":       {good, cluster.KeyList{}, l.key, ""},
 		"without a key":               {good, l.list, nil, "restore with the key"},
+		"without a key and rules":     {noRules, l.list, nil, "restore with the key"}, // removals
 		"by another":                  {good, l.list, l.thief, "another administrator"},
 		"version of a thief":          {unsigned, l.list, l.key, "version 1.3 of the backup"},
 		"the same, on a new host":     {unsigned, cluster.KeyList{}, l.key, "version 1.3"},
