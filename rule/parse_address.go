@@ -200,7 +200,7 @@ func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 	a := base.Addr().As4()
 	last := a[3] | uint8(1<<(32-base.Bits())-1)
 	var in [256]bool
-	for _, item := range t.sub(at+1, len(t.text)-1).split(',') {
+	for _, item := range t.sub(at+1, len(t.text)-1).split() {
 		r, err := p.numRange(p.num, item, "last number", uint32(a[3]), uint32(last))
 		if err != nil {
 			return nil, err
@@ -236,7 +236,7 @@ func (p *parser) table(t token, what op.Cond) (Test, error) {
 		return Test{}, p.fail(t, "table(NAME) or table(NAME,VALUE)",
 			"the parenthesis is not closed")
 	}
-	parts := t.sub(len("table("), len(t.text)-1).split(',')
+	parts := t.sub(len("table("), len(t.text)-1).split()
 	test := Test{Op: what, Name: parts[0].text}
 	if err := p.tableName(parts[0]); err != nil {
 		return Test{}, err

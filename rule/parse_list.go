@@ -78,7 +78,7 @@ func (p *parser) ports(what op.Cond) (Test, error) {
 		return Test{Op: op.CondTrue}, nil
 	}
 	test := Test{Op: what}
-	for _, item := range t.split(',') {
+	for _, item := range t.split() {
 		r, err := p.portRange(p.num, item)
 		if err != nil {
 			return Test{}, err
@@ -135,7 +135,7 @@ func (p *parser) numbers(cond op.Cond, what string, lo, hi uint32) (Test, error)
 		read, what = p.decNum, "tag" // by itself, but not in a list
 	}
 	test := Test{Op: cond}
-	for _, item := range t.split(',') {
+	for _, item := range t.split() {
 		r, err := p.numRange(read, item, what, lo, hi)
 		if err != nil {
 			return Test{}, err

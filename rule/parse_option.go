@@ -211,7 +211,7 @@ func (p *parser) flags(word string, o option) (Test, error) {
 		return Test{}, err
 	}
 	var set, clear uint32
-	for _, item := range t.split(',') {
+	for _, item := range t.split() {
 		name, not := strings.CutPrefix(item.text, "!")
 		bits, ok := findFlag(o.flags, name)
 		if !ok {
@@ -252,7 +252,7 @@ func (p *parser) dscp() (Test, error) {
 		return Test{}, err
 	}
 	var mask uint64
-	for _, item := range t.split(',') {
+	for _, item := range t.split() {
 		n, err := p.dscpValue(item)
 		if err != nil {
 			return Test{}, err

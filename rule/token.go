@@ -30,12 +30,12 @@ func (t token) sub(i, j int) token {
 	return s
 }
 
-// split cuts the token at every sep.
-func (t token) split(sep byte) []token {
+// split cuts the token at every comma.
+func (t token) split() []token {
 	var parts []token
 	from := 0
 	for i := 0; i <= len(t.text); i++ {
-		if i == len(t.text) || t.text[i] == sep {
+		if i == len(t.text) || t.text[i] == ',' {
 			parts = append(parts, t.sub(from, i))
 			from = i + 1
 		}

@@ -21,7 +21,7 @@ func (b *base) guarded(e *entry, k kinds) {
 	}
 	next := b.label()
 	for _, c := range e.clauses {
-		b.skip(op.ActionSkipTo, next, negated(c))
+		b.skip(next, negated(c))
 	}
 	b.checkKinds(k, e.clauses)
 	b.place(next)
@@ -91,9 +91,9 @@ func (w *writer) checkKinds(k kinds, clauses []rule.Clause) {
 		mayBe(clauses, packet.ProtoICMPv6, w.families)
 	switch {
 	case k&known == established && icmp:
-		w.skip(op.ActionSkipTo, next, []rule.Clause{is})
+		w.skip(next, []rule.Clause{is})
 	case k&known == related:
-		w.skip(op.ActionSkipTo, next, negated(is))
+		w.skip(next, negated(is))
 	}
 	w.checkState()
 	w.place(next)

@@ -84,7 +84,7 @@ func (p *nftParser) tests(left map[string]any, operator string, right any,
 		return p.conntrack(ct, right)
 	}
 	if fib, ok := left["fib"].(map[string]any); ok {
-		return p.fib(fib, operator, right)
+		return p.fib(fib, right)
 	}
 	list, err := values(right)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *nftParser) conntrack(ct map[string]any, right any) (t nftTests, err err
 	return t, err
 }
 
-func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTests, err error) {
+func (p *nftParser) fib(fib map[string]any, right any) (t nftTests, err error) {
 	result, _ := fib["result"].(string)
 	flags := fmt.Sprint(fib["flags"])
 	if one, ok := fib["flags"].(string); ok {

@@ -98,7 +98,7 @@ func (w *writer) all() {
 	}
 	if len(pipes) == 2 {
 		next := w.label()
-		w.skip(op.ActionSkipTo, next, version(ipv6))
+		w.skip(next, version(ipv6))
 		w.pipeline(pipes[0])
 		w.place(next)
 		w.block = true
@@ -137,7 +137,7 @@ func (w *writer) pipeline(s *stages) {
 		start &^= known
 	}
 	out, toHost, leaving, post := w.label(), w.label(), w.label(), w.label()
-	w.skip(op.ActionSkipTo, out, []rule.Clause{goesOut})
+	w.skip(out, []rule.Clause{goesOut})
 	if len(s.chains[prerouting]) > 0 {
 		dispatch := w.label()
 		w.stage(s.chains[prerouting], nil, start, dispatch)
@@ -151,7 +151,7 @@ func (w *writer) pipeline(s *stages) {
 		}
 	}
 	w.comment("What comes in is for this host, or passes through.")
-	w.skip(op.ActionSkipTo, toHost, []rule.Clause{w.toHost(s.families), comesIn})
+	w.skip(toHost, []rule.Clause{w.toHost(s.families), comesIn})
 	if closed {
 		w.do(op.ActionDeny, []rule.Clause{comesIn})
 	} else {
@@ -166,7 +166,7 @@ func (w *writer) pipeline(s *stages) {
 		after = post
 	}
 	w.begin(out, "What leaves passes through, or comes from this host.")
-	w.skip(op.ActionSkipTo, leaving, []rule.Clause{{not(anyInterface[0])}, w.own(s.families)})
+	w.skip(leaving, []rule.Clause{{not(anyInterface[0])}, w.own(s.families)})
 	w.begin(0, "Through this host.")
 	if closed {
 		w.do(op.ActionDeny)

@@ -83,8 +83,8 @@ func (w *writer) do(a op.Action, clauses ...[]rule.Clause) {
 }
 
 // skip writes a rule that jumps to a label.
-func (w *writer) skip(a op.Action, to label, clauses ...[]rule.Clause) {
-	w.add(rule.Rule{Action: rule.Action{Op: a}}, clauses...).to = to
+func (w *writer) skip(to label, clauses ...[]rule.Clause) {
+	w.add(rule.Rule{Action: rule.Action{Op: op.ActionSkipTo}}, clauses...).to = to
 }
 
 func (w *writer) checkState() {
