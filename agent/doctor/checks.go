@@ -43,27 +43,27 @@ func checks(pins string) []check {
 			fileExists("/sys/kernel/btf/vmlinux")},
 		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "",
 			eachMap(ebpf.LPMTrie)},
-		{"bpf_loop", true, "rules cannot be evaluated", "", helper(ebpf.SchedCLS, asm.FnLoop)},
+		{"bpf_loop", true, "rules cannot be evaluated", "", helper(asm.FnLoop)},
 		{"own programs", true, "no interface can be guarded",
 			"report this line, with the output of uname -r", ownPrograms},
 		{"timers", false,
 			"the agent has to sweep old states away; without an agent they stay until their " +
 				"entry is needed", "",
-			helper(ebpf.SchedCLS, asm.FnTimerInit)},
+			helper(asm.FnTimerInit)},
 		{"ring buffer", false, "no live events; counters and states still work", "",
 			eachMap(ebpf.RingBuf)},
 		{"coarse clock", false,
 			"the exact clock is read instead, some nanoseconds slower per packet", "",
-			helper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs)},
+			helper(asm.FnKtimeGetCoarseNs)},
 		{"redirect_peer", false, "packets for pods take the slow path through the host", "",
-			helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
+			helper(asm.FnRedirectPeer)},
 		{"redirect_neigh", false, "packets of pods take the slow path through the host", "",
-			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
+			helper(asm.FnRedirectNeigh)},
 		{"netkit", false, `pods cannot have it ([pods] link = "netkit"); they have a veth`,
 			"run a kernel of 6.12 or later with CONFIG_NETKIT (Debian 13 has it)", netkit},
 		{"fib lookup", false,
 			"verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
-			helper(ebpf.SchedCLS, asm.FnFibLookup)},
+			helper(asm.FnFibLookup)},
 		{"XDP", false, "floods are dropped later, in tc", "", program(ebpf.XDP)},
 		{"SYN cookies", false,
 			"in a flood of SYNs half-open connections evict each other, and clients far away " +
@@ -122,8 +122,8 @@ func program(t ebpf.ProgramType) func() (string, error) {
 	return func() (string, error) { return "", features.HaveProgramType(t) }
 }
 
-func helper(t ebpf.ProgramType, f asm.BuiltinFunc) func() (string, error) {
-	return func() (string, error) { return "", features.HaveProgramHelper(t, f) }
+func helper(f asm.BuiltinFunc) func() (string, error) {
+	return func() (string, error) { return "", features.HaveProgramHelper(ebpf.SchedCLS, f) }
 }
 
 // bpffs looks for a bpf file system under the nearest existing directory above the pins; where none

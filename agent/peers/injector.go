@@ -145,7 +145,7 @@ func (i *injector) serve(stop <-chan struct{}, d *overlay.Device) {
 
 // send sends a packet into the tunnel, where it bypasses the filter.
 func (i *injector) send(pkt []byte) {
-	_, dst, name, ok := dissect(pkt)
+	dst, name, ok := dissect(pkt)
 	if !ok {
 		return
 	}
@@ -216,7 +216,7 @@ func (i *injector) isOwn(pkt []byte) bool {
 	if len(pkt) > ownLimit {
 		return false
 	}
-	_, _, name, ok := dissect(pkt)
+	_, name, ok := dissect(pkt)
 	if !ok {
 		return false
 	}
@@ -232,15 +232,15 @@ func (i *injector) isOwn(pkt []byte) bool {
 	return time.Since(at) <= bypassTime
 }
 
-// dissect returns the ends of a packet, and a name of all of it but what the kernel fills in for a
-// raw socket: IPv4's length, id and checksum.
-func dissect(pkt []byte) (src, dst netip.Addr, name []byte, ok bool) {
+// dissect returns the destination of a packet, and a name of all of it but what the kernel fills in
+// for a raw socket: IPv4's length, id and checksum.
+func dissect(pkt []byte) (dst netip.Addr, name []byte, ok bool) {
 	var p packet.Packet
 	if p.Decode(pkt) != packet.ReasonNone {
-		return src, dst, nil, false
+		return dst, nil, false
 	}
 	if p.Version == 4 {
-		return p.Src(), p.Dst(), pkt[12:], true
+		return p.Dst(), pkt[12:], true
 	}
-	return p.Src(), p.Dst(), pkt, true
+	return p.Dst(), pkt, true
 }

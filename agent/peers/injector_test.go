@@ -39,7 +39,7 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 		return b
 	}
 	await := func(pkt []byte, at time.Time) {
-		_, _, name, ok := dissect(pkt)
+		_, name, ok := dissect(pkt)
 		if !ok {
 			t.Fatal("the packet cannot be read")
 		}
