@@ -100,9 +100,6 @@ func (s *Service) take(e cluster.Effects) {
 			break
 		}
 		s.claims++
-		if s.config.Parts.Claim != nil {
-			s.config.Parts.Claim(c)
-		}
 		if s.lines.Allow() { // a stolen host writes such values all the time
 			s.config.Log.Warn("store-claim: a value of the store is ignored", "key", c.Key, "err",
 				c.Err, "all", s.claims)

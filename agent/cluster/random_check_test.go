@@ -38,9 +38,6 @@ func (c *chaos) settle(step int) time.Duration {
 				s, _ := c.model.Read(c.t.Context(), cluster.Watched, 0)
 				c.t.Logf("differs from the store: %v", h.guarded.Stored().Diff(store.NewCopy(s)))
 				h.Service.mu.Unlock()
-				h.parts.mu.Lock()
-				c.t.Logf("refused: %v", h.parts.refusals[max(0, len(h.parts.refusals)-6):])
-				h.parts.mu.Unlock()
 			}
 			c.t.Fatalf("step %d: after five minutes %s", step, wrong)
 		}

@@ -73,8 +73,6 @@ type Parts struct {
 	Pods func() ([]cluster.Pod, bool)
 	// FirstCopy is called once, when the store is heard after a start without a copy. May be nil.
 	FirstCopy func() error
-	// Claim gets every value of the store that failed a check.
-	Claim func(cluster.Refusal)
 }
 
 // Config is what a Service needs.

@@ -26,24 +26,23 @@ const silence = 200 * time.Millisecond
 
 // parts record what a host enforces.
 type parts struct {
-	mu       sync.Mutex
-	rules    string // in force
-	before   string // while a trial runs
-	onTrial  bool
-	timer    *time.Timer
-	labels   map[cluster.Label]bool
-	shared   map[cluster.SharedMember]uint32
-	hosts    map[string]cluster.HostChange
-	history  []string // what was put in force
-	loads    int
-	copied   int
-	calls    int    // of tables: single changes
-	cutsOff  string // rules that have this text would cut the host off
-	entered  func(Load)
-	parsing  func(text string) // before it is parsed
-	failing  error
-	pods     []cluster.Pod
-	refusals []cluster.Refusal
+	mu      sync.Mutex
+	rules   string // in force
+	before  string // while a trial runs
+	onTrial bool
+	timer   *time.Timer
+	labels  map[cluster.Label]bool
+	shared  map[cluster.SharedMember]uint32
+	hosts   map[string]cluster.HostChange
+	history []string // what was put in force
+	loads   int
+	copied  int
+	calls   int    // of tables: single changes
+	cutsOff string // rules that have this text would cut the host off
+	entered func(Load)
+	parsing func(text string) // before it is parsed
+	failing error
+	pods    []cluster.Pod
 }
 
 func newParts() *parts {
@@ -123,11 +122,6 @@ func (p *parts) parts() Parts {
 			defer p.mu.Unlock()
 			p.copied++
 			return nil
-		},
-		Claim: func(r cluster.Refusal) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.refusals = append(p.refusals, r)
 		}}
 }
 
