@@ -55,7 +55,6 @@ type bind struct {
 	begin      time.Time
 	sendErrors atomic.Uint64
 	sendFull   atomic.Uint64
-	gsoRefused atomic.Uint64 // by sockets of peers that are closed
 	readErrors atomic.Uint64
 	spoofed    atomic.Uint64 // see Stats
 	// Handshakes, see Stats.

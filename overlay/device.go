@@ -137,16 +137,12 @@ type Stats struct {
 	// packets of the kernel that waited for a session of their peer, and were dropped: too many
 	// waited, or none came in time
 	WaitFull, WaitLate uint64
-	// coalesced packets from peers that the kernel refused; they were written one by one
-	CoalesceRefused uint64
-	SendErrors      uint64 // batches for which no path worked
-	SendFull        uint64 // packets that came faster than the link to their peer carries
-	ReadErrors      uint64
-	Loops           uint64 // encrypted packets that were routed into the tunnel again
-	SocketDrops     uint64 // datagrams that came faster than they were read
-	// GSO packets that a route refused; their datagrams were sent one by one
-	GSORefused uint64
-	Moves      uint64 // changes of path, of all peers
+	SendErrors         uint64 // batches for which no path worked
+	SendFull           uint64 // packets that came faster than the link to their peer carries
+	ReadErrors         uint64
+	Loops              uint64 // encrypted packets that were routed into the tunnel again
+	SocketDrops        uint64 // datagrams that came faster than they were read
+	Moves              uint64 // changes of path, of all peers
 	// handshakes that this node began, and those of them that a peer answered
 	Begun, Answered uint64
 	// of Answered: not by the endpoint that was tried first
@@ -159,10 +155,8 @@ func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
 		Broken: d.tun.broken.Load(), Misplaced: d.tun.misplaced.Load(),
-		NoPeer:          d.tun.noPeer.Load(),
-		CoalesceRefused: d.tun.refused.Load(),
-		SendErrors:      d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
-		GSORefused: d.bind.gsoRefused.Load(),
+		NoPeer:     d.tun.noPeer.Load(),
+		SendErrors: d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
 		ReadErrors: d.bind.readErrors.Load(), Spoofed: d.bind.spoofed.Load(),
 		Loops:    d.tun.loop.seen.Load(),
 		WaitFull: d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
@@ -175,9 +169,7 @@ func (d *Device) Stats() Stats {
 	d.bind.mu.RLock()
 	defer d.bind.mu.RUnlock()
 	for _, c := range append(d.bind.conns(), d.bind.senders()...) {
-		u := c.Stats()
-		s.SocketDrops += u.Dropped
-		s.GSORefused += u.GSORefused
+		s.SocketDrops += c.Stats().Dropped
 	}
 	return s
 }

@@ -61,7 +61,6 @@ func (b *bind) senderTo(p *peerEndpoint, a netip.Addr) *udp.Conn {
 func (b *bind) closeSenders(p *peerEndpoint) {
 	for i := range p.senders {
 		if c := p.senders[i].Swap(nil); c != nil {
-			b.gsoRefused.Add(c.Stats().GSORefused)
 			c.Close()
 		}
 	}

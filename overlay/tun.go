@@ -36,7 +36,6 @@ type tunDevice struct {
 
 	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
 	broken  atomic.Uint64    // packets from the kernel that could not be segmented
-	refused atomic.Uint64    // coalesced packets that the kernel refused
 	noPeer  atomic.Uint64    // packets from the kernel to an address that no peer has
 	// packets from the kernel whose pending checksum is not where it belongs
 	misplaced atomic.Uint64
@@ -156,7 +155,6 @@ func losesUDP() bool {
 // with them (Linux 6.6.44 and stable kernels of that time, tailscale/tailscale#13041). Packets of
 // the protocol are not coalesced any more.
 func (t *tunDevice) coalesceRefused(protocol uint8) {
-	t.refused.Add(1)
 	if protocol == protocolUDP {
 		t.noUDP.Store(true)
 	} else {
