@@ -36,7 +36,7 @@ func TestLongDockerNetworks(t *testing.T) {
 		"host.docker.internal:host-gateway", "client", "/bin/sleep", "600"))
 	mustRun(t, docker("network", "connect", "--driver-opt", "weir.name=late", "pods", "client"))
 	fetch := func(host string) error {
-		out, err := docker("exec", "client", "/bin/timeout", "5", "/bin/wget", "-q", "-O-",
+		out, err := docker("exec", "client", "/bin/wget", "-q", "-O-",
 			"http://"+host+"/").CombinedOutput()
 		if err == nil && string(out) != "hello from nginx\n" {
 			err = fmt.Errorf("it says %q", out)

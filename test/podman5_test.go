@@ -73,18 +73,17 @@ func (p *podman5) start(args ...string) {
 	p.run(append([]string{"podman", "run", "-d"}, args...)...)
 }
 
-// inside asks for a URL in a container.
-func (p *podman5) inside(container, url string) (string, error) {
-	out, err := p.try("podman", "exec", container, "/bin/busybox", "timeout", "5", "/bin/busybox",
+// inside asks for a URL in a container, for so many seconds at most.
+func (p *podman5) inside(container, url, most string) (string, error) {
+	return p.try("podman", "exec", container, "/bin/busybox", "timeout", most, "/bin/busybox",
 		"wget", "-q", "-O-", "http://"+url+"/")
-	return out, err
 }
 
 // reaches makes sure that the rules let a container through, and refuse it at the other port.
 func (p *podman5) reaches(container, host string) {
 	p.t.Helper()
 	eventually(p.t, container+" reaches "+host, func() error {
-		out, err := p.inside(container, host)
+		out, err := p.inside(container, host, "300")
 		if err == nil && out != "hello from nginx" {
 			err = errors.New("another answer")
 		}
@@ -93,7 +92,7 @@ func (p *podman5) reaches(container, host string) {
 		}
 		return err
 	})
-	if out, err := p.inside(container, host+":81"); err == nil {
+	if out, err := p.inside(container, host+":81", "5"); err == nil {
 		p.t.Errorf("from %s to %s port 81: %q although the rules refuse it", container, host, out)
 	}
 }

@@ -109,7 +109,7 @@ func (p *podman5) kube() {
 	for range 2 {
 		p.run("podman", "kube", "play", "--network", "pods", "/srv/kube.yaml")
 		p.published()
-		out, err := p.inside("shop-beside", "localhost")
+		out, err := p.inside("shop-beside", "localhost", "300")
 		if err != nil || out != "hello from nginx" {
 			p.t.Errorf("from one container of a pod to another: %v, %s", err, out)
 		}

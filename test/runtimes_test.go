@@ -176,7 +176,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		reach(t, h.outside, "http://"+host+"/")
 		refuse(t, h.outside, "http://"+host+":81/")
 		refuse(t, h.host, "http://"+host+":81/")
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+
+		if out, err := inside("/bin/timeout", "300", "/bin/wget", "-q", "-O-", "http://"+host+
 			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s: %q, %v", host, out, err)
 		}
@@ -187,7 +187,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		}
 	}
 	for _, remote := range []string{"10.66.0.2", "[fd66::2]"} {
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+remote+
+		if out, err := inside("/bin/timeout", "300", "/bin/wget", "-q", "-O-", "http://"+remote+
 			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to the neighbour %s: %q, %v", remote, out, err)
 		}
@@ -208,7 +208,7 @@ func (h *podHost) meetsPublishedPorts(t *testing.T,
 		reach(t, h.outside, "http://"+host+":8080/")
 		reach(t, h.host, "http://"+host+":8080/")
 		refuse(t, h.outside, "http://"+host+":8081/")
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+
+		if out, err := inside("/bin/timeout", "300", "/bin/wget", "-q", "-O-", "http://"+host+
 			":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s port 8080: %q, %v", host, out, err)
 		}
@@ -220,7 +220,7 @@ func (h *podHost) meetsPublishedPorts(t *testing.T,
 func meetsByName(t *testing.T, inside func(command ...string) (string, error), names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+name+
+		if out, err := inside("/bin/timeout", "300", "/bin/wget", "-q", "-O-", "http://"+name+
 			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to %s by name: %q, %v", name, out, err)
 		}
@@ -251,7 +251,7 @@ func (h *podHost) meetsNames(t *testing.T, inside func(command ...string) (strin
 		t.Errorf("a name that there is not: %v\n%s", err, out)
 	}
 	before := h.scrape()
-	if out, err := h.outside.Command("timeout", "2", "busybox", "nslookup", "web.weir",
+	if out, err := h.outside.Command("timeout", "20", "busybox", "nslookup", "web.weir",
 		"10.88.0.1").CombinedOutput(); err == nil {
 		t.Errorf("another host is answered: %s", out)
 	}

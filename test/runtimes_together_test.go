@@ -143,7 +143,7 @@ func (h *podHost) meet(t *testing.T, all []webServer) {
 				if from.runtime == "Docker's bridge" && strings.HasPrefix(target, "10.66.0.1:") {
 					continue // its interface has no hooks
 				}
-				patience := "30"
+				patience := "300"
 				if !allowed {
 					patience = "2"
 				}
