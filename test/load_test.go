@@ -40,6 +40,7 @@ func TestLongViewsAgreeUnderLoad(t *testing.T) {
 
 	p.json(&v.rules, "fw", "show")
 	v.metrics, v.page = p.scrape(), p.dumpPage()
+	v.missed = missed(t, p)
 	v.created = v.metrics["weir_states_created_total"] - before["weir_states_created_total"]
 	v.checkCounters(t)
 	drops = v.checkDecisions(t)
@@ -102,6 +103,28 @@ type views struct {
 	metrics map[string]float64
 	page    string
 	created float64 // states, since the live list began
+	missed  uint64  // packets that never came to the rules
+}
+
+// missed returns how many packets the kernel has dropped on their way into the server's interface:
+// a processor with other work puts off 1,000 at most (net.core.netdev_max_backlog).
+func missed(t *testing.T, p *pair) uint64 {
+	t.Helper()
+	out, err := p.server.Command("cat", "/proc/self/net/dev").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) > 4 && f[0] == "eth0:" {
+			n, err := strconv.ParseUint(f[4], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("there is no eth0 in\n%s", out)
+	return 0
 }
 
 // counted is how many packets the rules of each number counted.
@@ -128,8 +151,9 @@ func (v *views) checkCounters(t *testing.T) {
 		}
 	}
 	counted := v.counted()
-	if counted[160] != flooded || counted[100] == 0 || counted[150] == 0 {
-		t.Errorf("%d were flooded; the rules count %v", flooded, counted)
+	if n := counted[160]; n > flooded || n+v.missed < flooded || counted[100] == 0 ||
+		counted[150] == 0 {
+		t.Errorf("%d were flooded and %d missed; the rules count %v", flooded, v.missed, counted)
 	}
 }
 
