@@ -2,10 +2,9 @@ package test
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
@@ -42,9 +39,11 @@ table guests create
 // allowed.
 type restarts struct {
 	*podHost
-	patient atomic.Bool // a packet may be sent twice
+	patient bool // packets may be lost from now on
 	denied  []*tries
 	allowed []*tries
+	servers []*nstest.Node // of allowed
+	pause   sync.RWMutex   // held for reading while there is a connection to a port of allowed
 	end     context.CancelFunc
 	all     sync.WaitGroup
 }
@@ -58,7 +57,7 @@ type tries struct {
 
 func newRestarts(t *testing.T, pods int) *restarts {
 	t.Helper()
-	need(t, "unshare")
+	need(t, "unshare", "nft")
 	r := &restarts{podHost: newPodHost(t, restartRules)}
 	serve := func(n *nstest.Node, ports ...int) {
 		for _, port := range ports {
@@ -72,6 +71,7 @@ func newRestarts(t *testing.T, pods int) *restarts {
 	}
 	serve(r.host, 22, 25, 26, 80)
 	var addrs []netip.Addr
+	var nodes []*nstest.Node
 	for i := range pods {
 		label := "app=web"
 		if i == 3 {
@@ -79,8 +79,9 @@ func newRestarts(t *testing.T, pods int) *restarts {
 		}
 		node, p := r.attach(fmt.Sprintf("p%d", i), "--label", label)
 		serve(node, 23, 24, 80, 81)
-		addrs = append(addrs, p.Addrs[0])
+		addrs, nodes = append(addrs, p.Addrs[0]), append(nodes, node)
 	}
+	r.servers = []*nstest.Node{r.host, nodes[0], nodes[2], nodes[len(nodes)-1]}
 	for what, to := range map[string]string{
 		"recv eth*": "10.66.0.1:22", "via pod:p1": addrs[1].String() + ":23",
 		"a label": addrs[3].String() + ":24",
@@ -93,6 +94,7 @@ func newRestarts(t *testing.T, pods int) *restarts {
 		"via pod:p2":            addrs[2].String() + ":81"} {
 		r.allowed = append(r.allowed, &tries{what: what, to: to})
 	}
+	r.count()
 	ctx, cancel := context.WithCancel(context.Background())
 	r.end = cancel
 	t.Cleanup(func() { cancel(); r.all.Wait() })
@@ -123,10 +125,12 @@ func (r *restarts) tryDenied(ctx context.Context, d *tries) {
 	}
 }
 
-// tryAllowed makes connections that have to work without one packet sent twice.
+// tryAllowed makes connections that have to work.
 func (r *restarts) tryAllowed(ctx context.Context, a *tries) {
 	for ctx.Err() == nil {
+		r.pause.RLock()
 		err := r.one(ctx, a.to)
+		r.pause.RUnlock()
 		if ctx.Err() != nil {
 			return
 		}
@@ -151,25 +155,88 @@ func (r *restarts) one(ctx context.Context, to string) error {
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
-		return err
+	_, err = io.ReadFull(c, make([]byte, 5))
+	return err
+}
+
+// seen counts the packets to the allowed ports and the answers, where they begin and where they
+// have passed the firewall. A packet that is sent again because the machine is busy comes, too.
+const seen = `table inet seen {
+	set ports { type ipv4_addr . inet_service; elements = { %s } }
+	counter calls { }
+	counter answers { }
+	chain in { type filter hook input priority 0
+		ip daddr . tcp dport @ports counter name calls
+		ip saddr . tcp sport @ports counter name answers
 	}
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return err
+	chain out { type filter hook output priority 0
+		ip daddr . tcp dport @ports counter name calls
+		ip saddr . tcp sport @ports counter name answers
 	}
-	var again uint32
-	bad := raw.Control(func(fd uintptr) {
-		var info *unix.TCPInfo
-		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
-			unix.TCP_INFO); err == nil {
-			again = info.Total_retrans
+}`
+
+// count begins to count packets at the client and at the servers.
+func (r *restarts) count() {
+	var ports []string
+	for _, a := range r.allowed {
+		ports = append(ports, strings.Replace(a.to, ":", " . ", 1))
+	}
+	rules := r.file("seen.nft", fmt.Sprintf(seen, strings.Join(ports, ", ")))
+	for _, n := range append(r.servers, r.outside) {
+		n.Run("nft", "-f", rules)
+	}
+}
+
+// counted returns how many calls and answers nodes have seen.
+func counted(nodes ...*nstest.Node) (all [2]uint64, err error) {
+	for _, n := range nodes {
+		out, err := n.Command("nft", "-j", "list", "counters").Output()
+		var list struct {
+			NFTables []struct {
+				Counter struct {
+					Name    string
+					Packets uint64
+				}
+			}
 		}
-	})
-	if again > 0 && !r.patient.Load() {
-		return fmt.Errorf("%d packets were sent twice", again)
+		if err == nil {
+			err = json.Unmarshal(out, &list)
+		}
+		if err != nil {
+			return all, err
+		}
+		for _, object := range list.NFTables {
+			switch object.Counter.Name {
+			case "calls":
+				all[0] += object.Counter.Packets
+			case "answers":
+				all[1] += object.Counter.Packets
+			}
+		}
 	}
-	return errors.Join(bad, err)
+	return all, nil
+}
+
+// nothingLost waits until every packet to or from an allowed port has arrived.
+func (r *restarts) nothingLost(when string) {
+	r.t.Helper()
+	r.pause.Lock()
+	defer r.pause.Unlock()
+	eventually(r.t, when+": every packet that is allowed arrives", func() error {
+		client, err := counted(r.outside)
+		if err != nil {
+			return err
+		}
+		servers, err := counted(r.servers...)
+		if err != nil {
+			return err
+		}
+		if client != servers || client[0] == 0 {
+			return fmt.Errorf("calls and answers: %d at the client, %d at the servers", client,
+				servers)
+		}
+		return nil
+	})
 }
 
 // check waits until each has tried some more, and reports what went wrong since the last call.
@@ -194,6 +261,9 @@ func (r *restarts) check(when string) {
 			r.t.Errorf("%s: %d connections that %s allows failed: %v", when, n, a.what,
 				*a.last.Load())
 		}
+	}
+	if !r.patient {
+		r.nothingLost(when)
 	}
 }
 
@@ -253,7 +323,7 @@ func restartsOpenNothing(t *testing.T, times, inStart int) {
 	r.file("etc/weir/rules", restartRules)
 	// From one engine to the other, interface by interface, a connection's first answer may come
 	// where its first packet is not known yet.
-	r.patient.Store(true)
+	r.patient = true
 	for i := range times {
 		r.kill()
 		r.file("etc/weir/weir.toml", podSettings+fmt.Sprintf("[states]\nmax = %d\n", 100000+i*1000))
