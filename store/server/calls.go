@@ -56,7 +56,6 @@ func (c *conn) read(m wire.Read) {
 }
 
 func (c *conn) commit(m wire.Commit) {
-	c.server.Counters.Commits.Add(1)
 	err := m.Txn.Check()
 	var revision int64
 	if err == nil {
@@ -68,9 +67,6 @@ func (c *conn) commit(m wire.Commit) {
 
 // result sends the answer without entries. An error of writing has ended the connection.
 func (c *conn) result(number uint64, revision int64, err error) {
-	if errors.Is(err, store.ErrPermission) {
-		c.server.Counters.Denied.Add(1)
-	}
 	if err != nil && c.ctx.Err() != nil {
 		return
 	}

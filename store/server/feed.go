@@ -59,18 +59,15 @@ func (c *conn) feed() {
 // deliver sends what a connection has not got yet, and returns what to wait for.
 func (c *conn) deliver(at *position) (<-chan struct{}, error) {
 	for {
-		segments, wait, merged, lost := c.server.state.take(at)
+		segments, wait, _, lost := c.server.state.take(at)
 		switch {
 		case lost:
-			c.server.Counters.Slow.Add(1)
 			if err := c.difference(at); err != nil {
 				return nil, err
 			}
 			continue
 		case wait != nil:
 			return wait, nil
-		case merged:
-			c.server.Counters.Slow.Add(1)
 		}
 		for _, g := range segments {
 			// Where it begins, a connection may have transactions of the segment already: the copy

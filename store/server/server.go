@@ -94,8 +94,6 @@ type Counters struct {
 	Continues, Differences   atomic.Uint64 // how connections began to follow
 	Overtaken                atomic.Uint64 // differences that a newer one of the certificate ended
 	Waits                    atomic.Uint64 // sent elsewhere
-	Slow                     atomic.Uint64 // steps that were merged for a slow connection
-	Commits, Denied          atomic.Uint64 // transactions; not permitted
 	Throttled                atomic.Uint64 // transactions that waited for their turn
 	NoSpace                  atomic.Uint64 // transactions that the database has no space for
 	Joins, JoinsRefused      atomic.Uint64
