@@ -242,7 +242,7 @@ func TestRemovalDoesNotWaitForSending(t *testing.T) {
 	}()
 	select {
 	case <-gone:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the sockets are locked")
 	}
 	p.waiting.mu.Unlock()

@@ -61,7 +61,7 @@ func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(wrap(l)) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		s.Shutdown(ctx)
 		if err := <-served; !errors.Is(err, ErrClosed) {
