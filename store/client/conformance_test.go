@@ -19,7 +19,7 @@ type suite struct {
 // there from the beginning, so that they do not come between what a test commits.
 const permitted = 3
 
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 func newSuite(t *testing.T) storetest.Cluster {
 	c := &suite{wired: newPiped(t, "w/", suiteSilence)}

@@ -23,7 +23,7 @@ const (
 	childEnv = "WEIR_ETCD_MEMBER"
 	// silence is what the suite waits for, and longer than a busy machine makes the member silent.
 	silence  = 5 * time.Second
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 )
 
 // TestMain runs the tests, or a member in a process of its own that can be killed.

@@ -23,7 +23,7 @@ import (
 const (
 	// A third of silence is what connecting may take, on a busy machine.
 	silence  = 12 * time.Second
-	patience = time.Minute
+	patience = 5 * time.Minute
 )
 
 // founded is a cluster on the model with one weir-store and one administrator.

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long the suite waits for what must come.
-const patience = 40 * time.Second
+const patience = 5 * time.Minute
 
 // Cluster is a running store with the faults that a driver's test can make. It is empty at first,
 // and goes when the test ends.

@@ -24,7 +24,7 @@ import (
 // asStore makes the test binary run as weir-store.
 const asStore = "WEIR_AS_STORE"
 
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // TestMain runs the tests, or weir-store in a process of its own that can be killed.
 func TestMain(m *testing.M) {
