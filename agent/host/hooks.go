@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -80,11 +81,14 @@ type Hooks struct {
 	attached map[uint32]string // guarded by mu; hook by interface index
 	// guarded by mu; why an interface is not guarded although it should be
 	refused map[uint32]error
+	// guarded by mu; interfaces that are not to be guarded and whose hooks could not be removed
+	left map[uint32]firewall.Interface
 }
 
 // NewHooks returns the hooks of a node that has attached none yet.
 func NewHooks(c Config) *Hooks {
-	return &Hooks{config: c, attached: map[uint32]string{}, refused: map[uint32]error{}}
+	return &Hooks{config: c, attached: map[uint32]string{}, refused: map[uint32]error{},
+		left: map[uint32]firewall.Interface{}}
 }
 
 // Ping takes the locks, for the watchdog.
@@ -273,7 +277,7 @@ func (h *Hooks) reattach(remade map[int]bool) {
 }
 
 // attach puts the hooks on those of the changed interfaces that are to be guarded, tries again
-// those that failed, and takes the hooks off the others. An interface that cannot be guarded is a
+// what failed, and takes the hooks off the others. An interface that cannot be guarded is a
 // problem in the status. One that vanished in the meantime is not: its removal will be reported.
 // When the kernel does not answer for one in time, the others wait for the next pass.
 func (h *Hooks) attach(changed, gone []firewall.Interface) error {
@@ -281,7 +285,7 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 	defer h.mu.Unlock()
 	var errs []error
 	var late error
-	for _, i := range gone {
+	for _, i := range slices.AppendSeq(slices.Clone(gone), maps.Values(h.left)) {
 		errs = append(errs, h.detachLocked(i))
 	}
 	for _, i := range changed {
@@ -309,14 +313,17 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 // attached again may still be.
 func (h *Hooks) detachLocked(i firewall.Interface) error {
 	_, on := h.attached[i.Index]
-	if _, refused := h.refused[i.Index]; !on && !refused {
+	_, left := h.left[i.Index]
+	if _, refused := h.refused[i.Index]; !on && !refused && !left {
 		return nil
 	}
 	delete(h.refused, i.Index)
 	delete(h.attached, i.Index)
 	if err := h.config.Engine.Detach(i.Index); err != nil {
+		h.left[i.Index] = i
 		return fmt.Errorf("interface %s: %w", i.Name, err)
 	}
+	delete(h.left, i.Index)
 	return nil
 }
 
@@ -346,6 +353,7 @@ func (h *Hooks) DetachOthers() error {
 // attachLocked puts the hooks on an interface. late is set when the kernel did not answer in time.
 func (h *Hooks) attachLocked(i firewall.Interface) (late error) {
 	hook, err := h.config.Engine.Attach(i.Index)
+	delete(h.left, i.Index)
 	if err == nil {
 		if h.attached[i.Index] != hook {
 			h.config.Log.Info("guarding", "interface", i.Name, "hook", hook)

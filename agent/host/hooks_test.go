@@ -104,6 +104,7 @@ type lateEngine struct {
 	late     bool
 	attached []uint32 // what Attach was called for
 	detached []uint32
+	stay     bool // hooks cannot be removed
 }
 
 func (*lateEngine) SetUppers([]kernel.Upper) error { return nil }
@@ -116,7 +117,9 @@ func (e *lateEngine) Attach(index uint32) (string, error) {
 }
 
 func (e *lateEngine) Detach(index uint32) error {
-	e.detached = append(e.detached, index)
+	if e.detached = append(e.detached, index); e.stay {
+		return unix.EBUSY
+	}
 	return nil
 }
 
@@ -209,5 +212,46 @@ func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 	})
 	if err != nil || h.Incomplete() {
 		t.Errorf("behind: %v, %v", h.Incomplete(), err)
+	}
+}
+
+// TestHooksThatStay: hooks that cannot be removed are a problem until they are gone, or until the
+// interface is to be guarded again.
+func TestHooksThatStay(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	e := &lateEngine{}
+	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
+		Links: NewLinks(), Router: &Router{}, Tunnel: noTunnel{}, Log: log,
+		Problems: &problem.List{Log: log}})
+	step := func(name string, stay bool, problems int) {
+		t.Helper()
+		e.stay = stay
+		if name != "" {
+			h.config.Links.Report(nl.Event{Kind: nl.LinkSet,
+				Link: nl.Link{Index: 7, Name: name, Up: true}})
+		} else {
+			h.config.Links.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 7}})
+		}
+		h.Follow()
+		if all := h.config.Problems.All(); len(all) != problems ||
+			h.Incomplete() != (problems > 0) {
+			t.Errorf("%q: problems %v, another pass follows: %v", name, all, h.Incomplete())
+		}
+	}
+	h.config.Links.Report(nl.Event{Kind: nl.Synced})
+	step("eth0", false, 0)
+	step("other0", true, 1)
+	step("other0", true, 1) // nothing has changed
+	step("other0", false, 0)
+	step("eth0", false, 0)
+	step("", true, 1)
+	step("", true, 1)
+	step("", false, 0)
+	step("eth0", false, 0)
+	step("other0", true, 1)
+	step("eth0", true, 1) // they could not be removed before they were attached again
+	step("eth0", true, 0)
+	if len(e.detached) != 8 {
+		t.Errorf("detached %d times", len(e.detached))
 	}
 }

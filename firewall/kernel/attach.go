@@ -69,11 +69,9 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 			err = e.followPeerLocked(index)
 		}
 		if !errors.Is(err, errDefunct) {
-			return a.hook(), errors.Join(err, e.putUppersLocked())
+			return a.hook(), errors.Join(err, e.putNICLocked(index), e.putUppersLocked())
 		}
-		delete(e.links, index)
-		if err := errors.Join(e.putUppersLocked(), e.putNICLocked(index),
-			e.detach(a)); err != nil {
+		if err := e.dropLocked(a); err != nil {
 			return "", err
 		}
 	}
@@ -217,9 +215,18 @@ func (e *Engine) Detach(index uint32) error {
 	if a == nil {
 		return e.detachOthersLocked(index)
 	}
-	delete(e.links, index)
+	return e.dropLocked(a)
+}
+
+// dropLocked ends an attachment. One that cannot be ended stays in the list, for the next try.
+func (e *Engine) dropLocked(a *attachment) error {
+	delete(e.links, a.index)
 	// Before the hooks go: the lower devices evaluate its frames from now on.
-	return errors.Join(e.putUppersLocked(), e.putNICLocked(index), e.detach(a))
+	err := errors.Join(e.putUppersLocked(), e.putNICLocked(a.index), e.detach(a))
+	if err != nil {
+		e.links[a.index] = a
+	}
+	return err
 }
 
 // detach undoes what was done for an attachment.

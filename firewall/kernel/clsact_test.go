@@ -110,6 +110,31 @@ func TestFilterThatStays(t *testing.T) {
 	}
 }
 
+// TestFilterThatStaysIsDetachedLater: after a detach that failed, the engine still knows the
+// filters of an interface: the next one takes them away, and an attach has all of it again.
+func TestFilterThatStaysIsDetachedLater(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	g.detach(t)
+	clean := g.tc(t, "qdisc show dev eth0")
+	g.byFilters(t)
+	detach := func() error { return g.engine.Detach(g.index) }
+	for _, between := range []func(*testing.T){func(*testing.T) {}, g.attach} {
+		if err := withoutNetAdmin(t, g.server, detach); err == nil {
+			t.Error("the filters were detached without the capability")
+		}
+		between(t)
+		g.detach(t)
+		if out := g.tc(t, "qdisc show dev eth0"); out != clean {
+			t.Errorf("there is\n%sbefore\n%s", out, clean)
+		}
+		if pins, err := pinned(g.engine.dir, "filter"); len(pins) > 0 || err != nil {
+			t.Errorf("pins of %v, %v", pins, err)
+		}
+		g.attach(t)
+	}
+}
+
 // TestFiltersLeaveOthersAlone: another program's filter stays, and so does the qdisc that it is in.
 func TestFiltersLeaveOthersAlone(t *testing.T) {
 	t.Parallel()

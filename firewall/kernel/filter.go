@@ -78,9 +78,11 @@ func (e *Engine) unfilter(a *attachment) error {
 			err = removeIfThere(e.filterPath(a.index, d))
 		}
 		errs = append(errs, err)
-		a.filters[d] = false
 	}
-	return errors.Join(errs...)
+	if err = errors.Join(errs...); err == nil {
+		a.filters = [2]bool{}
+	}
+	return err
 }
 
 // deleteFilters deletes the filters of an interface in both directions.
