@@ -65,7 +65,7 @@ func newNode(c Config, member bool) *Node {
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		HasAddress: n.links.HasAddress, IsMe: n.links.IsMe, Taken: n.checkVirtual,
 		Pods: func() ([]pod.Pod, bool) {
-			return knownPods(n.pods.TakenOver, n.pods.LivePods)
+			return knownPods(n.pods.Known, n.pods.LivePods)
 		},
 		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)

@@ -64,7 +64,8 @@ type Config struct {
 	// PrepareForwarding comes before the host becomes a router, for IPv6, too, if six is set. Its
 	// error does not keep the host from becoming one.
 	PrepareForwarding func(six bool) error
-	// Changed is called after pods came or went (Living); it must not wait. May be nil.
+	// Changed is called after pods came or went, and when they are known (LivePods, Known); it must
+	// not wait. May be nil.
 	Changed func()
 	// PeerRanges are the ranges of the pods of other nodes.
 	PeerRanges func() []netip.Prefix
@@ -82,6 +83,7 @@ type Config struct {
 type Service struct {
 	config  Config
 	manager atomic.Pointer[pod.Manager] // nil: this node has no pods, or they are not taken over
+	known   atomic.Bool                 // see Known
 	labels  labels
 	names   dns.Names
 	dns     atomic.Pointer[dns.Server] // nil while names are not served

@@ -80,7 +80,11 @@ func (s *Service) Begin(ctx context.Context) error {
 func (s *Service) takeOver() error {
 	set := s.config.Settings
 	if len(set.Ranges) == 0 {
-		if recorded, err := pod.AnyRecord(s.config.Dir); err != nil || !recorded {
+		recorded, err := pod.AnyRecord(s.config.Dir)
+		if err == nil && !recorded {
+			s.nowKnown()
+		}
+		if err != nil || !recorded {
 			return err
 		}
 	}
@@ -101,12 +105,23 @@ func (s *Service) takeOver() error {
 			return fmt.Errorf("containers: %w", err)
 		}
 		s.manager.Store(m)
+		s.nowKnown()
 	}
 	if err := s.labels.begin(); err != nil {
 		return err
 	}
 	return s.SetMasquerade()
 }
+
+// nowKnown notes that the pods are known, and has those who wait for that hear of it.
+func (s *Service) nowKnown() {
+	s.known.Store(true)
+	s.config.Changed()
+}
+
+// Known reports whether LivePods are all: those of an earlier run are taken over, or there were
+// none.
+func (s *Service) Known() bool { return s.known.Load() }
 
 // Stop stops the removal of pods that are gone, and waits for removals in progress.
 func (s *Service) Stop() { s.stop() }

@@ -15,7 +15,7 @@ import (
 // the loopback does not get is noted and no error: the other services are not to wait for it.
 func (s *Manager) applyLocked() error {
 	pods, ok := s.config.Pods()
-	if !ok && len(s.config.Ranges) > 0 {
+	if !ok {
 		return errLater // or their flows would end
 	}
 	if err := s.setLocked(pods); err != nil {

@@ -25,7 +25,7 @@ func (s *Manager) startLocked() (record, error) {
 	if s.closed || !isDamaged(err) {
 		return s.record, err
 	}
-	if _, ok := s.config.Pods(); !ok && len(s.config.Ranges) > 0 {
+	if _, ok := s.config.Pods(); !ok {
 		return record{}, errLater
 	}
 	return record{Held: s.salvaged}, nil
