@@ -78,10 +78,15 @@ func (m *Manager) load() ([]*Pod, error) {
 		if b.newer {
 			why = "newer"
 		}
-		if aside, err := atomicfile.MoveAside(b.file, why); err == nil {
+		// The new record replaces the old one: without any, the next start would remove the pod.
+		if aside, err := atomicfile.LinkAside(b.file, why); err == nil {
 			report.File = aside
 		}
-		if p != nil {
+		if p == nil {
+			if err := atomicfile.Remove(b.file); err != nil {
+				m.config.OnRecordError(err)
+			}
+		} else {
 			p.Created, report.Pod, report.Labels = m.now().UTC(), p.Container, p.Labels
 			m.gatewaysOf(p)
 			pods = append(pods, p)

@@ -88,3 +88,33 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedRecordOnAFullDisk: the new record of a pod whose record is damaged does not fit on the
+// disk. The pod is still there after the next start: a pod without any record would be removed.
+func TestDamagedRecordOnAFullDisk(t *testing.T) {
+	b := newFixture(t)
+	fill, clear := b.smallDisk()
+	p, _ := b.attach("web", Spec{})
+	if err := os.Truncate(b.m.store.path(p.Key), 10); err != nil {
+		t.Fatal(err)
+	}
+	for _, full := range []bool{true, true, false} {
+		if full {
+			fill()
+		}
+		b.restart(func(*Config) {})
+		clear()
+		if list := b.m.List(); len(list) != 1 || list[0].Index != p.Index {
+			t.Fatalf("full %v: the pods are %v", full, list)
+		}
+	}
+	if aside, err := filepath.Glob(b.m.store.path(p.Key) + ".*"); len(aside) != 1 || err != nil {
+		t.Errorf("set aside are %q, %v", aside, err)
+	}
+	if err := b.do(func() error { return b.m.Detach(t.Context(), "web", "") }); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.traces(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
