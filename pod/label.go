@@ -98,9 +98,11 @@ type relabelling struct {
 // relabel changes the labels of pods, of all or of none. The new records are on the disk before the
 // tables change and take their places afterwards: that needs no space, and labels that the tables
 // refuse are in no record. A process that ends before has not changed the labels, since the next
-// one computes the tables from the records.
+// one computes the tables from the records; the records of several pods take their places together
+// (change).
 func (m *Manager) relabel(all []*relabelling) (err error) {
 	entered := 0 // in the tables
+	var together *atomicfile.Pending
 	defer func() {
 		if err == nil {
 			return
@@ -108,6 +110,11 @@ func (m *Manager) relabel(all []*relabelling) (err error) {
 		for i, r := range all {
 			if r.record != nil {
 				r.record.Discard()
+			}
+			if together != nil {
+				together.Discard()
+				err = errors.Join(err, m.store.removeChange())
+				together = nil
 			}
 			if i < entered {
 				err = errors.Join(err, m.config.OnLabel(r.after, r.before), m.store.save(&r.before))
@@ -120,6 +127,11 @@ func (m *Manager) relabel(all []*relabelling) (err error) {
 			return err
 		}
 	}
+	if len(all) > 1 {
+		if together, err = m.store.prepareChange(all); err != nil {
+			return err
+		}
+	}
 	m.step("label: tables")
 	for _, r := range all {
 		if err := m.config.OnLabel(r.before, r.after); err != nil {
@@ -128,9 +140,21 @@ func (m *Manager) relabel(all []*relabelling) (err error) {
 		entered++
 	}
 	m.step("label: record")
+	if together != nil {
+		if err := together.Commit(); err != nil {
+			return fmt.Errorf("pod records: %w", err)
+		}
+	}
 	for _, r := range all {
+		m.step("label: replace")
 		if err := r.record.Commit(); err != nil {
 			return fmt.Errorf("pod record of %s: %w", r.pod.Name, err)
+		}
+	}
+	m.step("label: replaced")
+	if together != nil {
+		if err := m.store.removeChange(); err != nil {
+			m.config.OnRecordError(err) // its files are in their places: it says nothing any more
 		}
 	}
 	m.step("label: done")

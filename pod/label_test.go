@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,7 +129,7 @@ func TestLabelCrash(t *testing.T) {
 	b.m.Close()
 	b.start(enter)
 	b.attach("one", Spec{Labels: map[string]string{"app": "0"}})
-	for at, want := range []string{"0", "0", "0", "4", "5"} {
+	for at, want := range []string{"0", "0", "0", "0", "5", "6", "7"} {
 		value := fmt.Sprint(at + 1)
 		steps := b.crash(at, func() error {
 			_, err := b.m.Label(t.Context(), "one", "", map[string]string{"app": value}, nil)
@@ -138,6 +139,42 @@ func TestLabelCrash(t *testing.T) {
 		if has := b.labelsOf("one/eth0")["app"]; has != want || tables["one/eth0"] != want {
 			t.Errorf("after %v: the list has %s, the tables %s, want %s", steps, has,
 				tables["one/eth0"], want)
+		}
+	}
+}
+
+// TestLabelCrashOfSeveral: as TestLabelCrash, for a container with two interfaces: both have the
+// labels of before or both those of after. So say the records before a Manager takes them over.
+func TestLabelCrashOfSeveral(t *testing.T) {
+	b := newFixture(t)
+	b.attach("one", Spec{Labels: map[string]string{"app": "0"}})
+	b.attach("one", Spec{IfName: "eth1", Labels: map[string]string{"app": "0"}})
+	dir := filepath.Join(b.dir, "pods")
+	find := func(uint32, string, func(string) bool) uint32 { return 1 }
+	for at, want := range []string{"0", "0", "0", "3", "4", "5", "6", "7"} {
+		value := fmt.Sprint(at)
+		steps := b.crash(at, func() error {
+			_, err := b.m.Label(t.Context(), "one", "", map[string]string{"app": value}, nil)
+			return err
+		})
+		recorded, err := ReadRecords(dir, find, nil)
+		if len(recorded) != 2 || err != nil {
+			t.Fatalf("after %v: recorded are %v, %v", steps, recorded, err)
+		}
+		for _, p := range recorded {
+			if p.Labels["app"] != want {
+				t.Errorf("after %v: the record of %s has %s, want %s", steps, p.Key,
+					p.Labels["app"], want)
+			}
+		}
+		b.restart(func(*Config) {})
+		for _, key := range []string{"one/eth0", "one/eth1"} {
+			if has := b.labelsOf(key)["app"]; has != want {
+				t.Errorf("after %v: %s has %s, want %s", steps, key, has, want)
+			}
+		}
+		if left, err := os.ReadDir(dir); len(left) != 3 || err != nil { // two, and the gateways
+			t.Errorf("after %v: left %v, %v", steps, left, err)
 		}
 	}
 }

@@ -124,6 +124,7 @@ func (s store) load() ([]*Pod, []damagedRecord, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod records: %w", err)
 	}
+	change, _ := s.loadChange() // sweep reports a damaged one
 	var pods []*Pod
 	var damaged []damagedRecord
 	for _, f := range files {
@@ -132,7 +133,7 @@ func (s store) load() ([]*Pod, []damagedRecord, error) {
 		}
 		b := damagedRecord{file: filepath.Join(s.dir, f.Name()),
 			hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
-		p, version, err := readRecord(b.file)
+		p, version, err := readRecord(change.file(b.file))
 		if err == nil && s.path(p.Key) != b.file {
 			err = errors.New("its name does not match its content")
 		}
@@ -171,8 +172,12 @@ func readRecord(file string) (p *Pod, version int, err error) {
 	return r.pod(), r.Version, nil
 }
 
-// sweep removes temporary files that crashes have left, of earlier versions too.
+// sweep ends the change that a crash has interrupted, and removes temporary files that crashes have
+// left, of earlier versions too.
 func (s store) sweep() error {
+	if err := s.finishChange(); err != nil {
+		return err
+	}
 	old, err := filepath.Glob(filepath.Join(s.dir, "*.tmp"))
 	for _, file := range old {
 		err = errors.Join(err, os.Remove(file))

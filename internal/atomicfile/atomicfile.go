@@ -94,11 +94,22 @@ func (p *Pending) Commit() error {
 
 func (p *Pending) rename() error { return os.Rename(p.temp, p.path) }
 
+// Temp returns the name of the file with the new content, "" if the old one has it.
+func (p *Pending) Temp() string { return p.temp }
+
 // Discard removes the new content. The file stays as it is.
 func (p *Pending) Discard() {
 	if p.temp != "" {
 		os.Remove(p.temp) // on an error the next RemoveLeftovers removes it
 	}
+}
+
+// Replace renames a file to another one of its directory, on disk.
+func Replace(temp, path string) error {
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 // Create writes a file that must not exist; the error is fs.ErrExist if it does. A crash leaves
