@@ -26,10 +26,7 @@ type perUser struct {
 
 // newPerUser limits the connections of the users of a unix socket.
 func newPerUser(l net.Listener, most int) *perUser {
-	return &perUser{Listener: l, most: most, open: map[int]int{}, uid: func(c net.Conn) int {
-		_, uid := unixsocket.Peer(c)
-		return uid
-	}}
+	return &perUser{Listener: l, most: most, open: map[int]int{}, uid: unixsocket.Account}
 }
 
 // Accept implements net.Listener.

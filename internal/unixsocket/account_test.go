@@ -1,0 +1,130 @@
+package unixsocket
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// socketVariable has the name of the socket to which TestConnect is to connect.
+const socketVariable = "WEIR_TEST_SOCKET"
+
+// TestConnect is the client of TestAccount, in a process of another user.
+func TestConnect(t *testing.T) {
+	path := os.Getenv(socketVariable)
+	if path == "" {
+		t.Skip("TestAccount runs it")
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAccount: connections count to the user who made a user namespace, whichever subordinate user
+// of it connects, and also from a namespace within; without one to the user who connects. One whose
+// process has gone counts to none.
+func TestAccount(t *testing.T) {
+	nstest.RequireRoot(t)
+	dir, err := os.MkdirTemp("", "weir-account-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	self, err := os.Open("/proc/self/exe") // other users cannot open the directory that it is in
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err == nil {
+		err = os.Chmod(path, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	made := subordinates(t, 4242)
+	enter := func(uid string) []string {
+		return []string{"nsenter", "-U", "-t", made, "-S", uid, "-G", uid}
+	}
+	for _, c := range []struct {
+		as   []string
+		want int
+	}{
+		{[]string{"env"}, 0},
+		{[]string{"setpriv", "--reuid=4243", "--clear-groups"}, 4243},
+		{enter("5"), 4242},
+		{enter("6"), 4242},
+		{append(enter("5"), "unshare", "-U"), 4242},
+	} {
+		cmd := exec.Command(c.as[0], append(c.as[1:], "/proc/self/fd/3",
+			"-test.run=^TestConnect$")...)
+		cmd.Env, cmd.ExtraFiles = append(os.Environ(), socketVariable+"="+path), []*os.File{self}
+		cmd.Dir, cmd.Stderr = "/", os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Account(conn); got != c.want {
+			t.Errorf("%q: it counts to %d, not to %d", c.as, got, c.want)
+		}
+		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%q: %v", c.as, err)
+		}
+		if got := Account(conn); got != -1 && c.want != 0 {
+			t.Errorf("%q: it has gone and counts to %d", c.as, got)
+		}
+		conn.Close()
+	}
+}
+
+// subordinates makes a user namespace of a user, with a thousand others, and returns the id of a
+// process in it.
+func subordinates(t *testing.T, uid int) string {
+	t.Helper()
+	cmd := exec.Command("setpriv", fmt.Sprint("--reuid=", uid), "--clear-groups", "unshare", "-U",
+		"cat")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	ours, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc := fmt.Sprint("/proc/", cmd.Process.Pid)
+	nstest.Eventually(t, "the namespace is there", func() bool {
+		is, err := os.Readlink(proc + "/ns/user")
+		return err == nil && is != ours
+	})
+	for _, of := range []string{"/uid_map", "/gid_map"} {
+		if err := os.WriteFile(proc+of, []byte("0 100000 1000"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fmt.Sprint(cmd.Process.Pid)
+}
