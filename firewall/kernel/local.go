@@ -136,22 +136,17 @@ func deleteLocalFilter() error {
 
 // removeLocal takes the hook of the loopback away whose pins lie in dir.
 func removeLocal(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, localFilter)); err == nil {
+	filter := filepath.Join(dir, localFilter)
+	if _, err := os.Stat(filter); err == nil {
 		if err := deleteLocalFilter(); err != nil {
 			return err
 		}
 	}
-	l, err := link.LoadPinnedLink(filepath.Join(dir, localLink), nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err := errors.Join(removeIfThere(filter), removeLink(filepath.Join(dir,
+		localLink))); err != nil {
 		return fmt.Errorf("detach from the loopback: %w", err)
 	}
-	if err := l.Detach(); err != nil && !gone(err) {
-		return errors.Join(fmt.Errorf("detach from the loopback: %w", err), l.Close())
-	}
-	return l.Close()
+	return nil
 }
 
 // releaseLocalLocked lets go of the hook, which stays when it is pinned.
@@ -166,10 +161,14 @@ func (e *Engine) releaseLocalLocked() error {
 	return l.link.Close()
 }
 
-// resumeLocalLocked gives the pinned hook of the loopback the present program.
+// resumeLocalLocked gives the pinned hook of the loopback the present program. One that an engine
+// did not let go of before it died, after the last port, is removed.
 func (e *Engine) resumeLocalLocked() error {
-	if e.dir == "" || e.forwarding.Published == e.forwarding.Forwards || e.local != nil {
+	if e.dir == "" || e.local != nil {
 		return nil
+	}
+	if e.forwarding.Published == e.forwarding.Forwards {
+		return removeLocal(e.dir)
 	}
 	l, err := link.LoadPinnedLink(filepath.Join(e.dir, localLink), nil)
 	if errors.Is(err, fs.ErrNotExist) {
