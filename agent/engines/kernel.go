@@ -25,6 +25,9 @@ func (e *Pair) Detach(index uint32) error { return e.kernel.Detach(index) }
 // Attached returns the interfaces with hooks.
 func (e *Pair) Attached() []uint32 { return e.kernel.Attached() }
 
+// Hooked returns the interfaces with hooks, of an earlier layout, too.
+func (e *Pair) Hooked() ([]uint32, error) { return e.kernel.Hooked() }
+
 // Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 func (e *Pair) Guarded() bool { return e.kernel.Guarded() }
 

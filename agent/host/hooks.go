@@ -33,8 +33,9 @@ type Engine interface {
 	SetStack(routing bool, policies []kernel.Policy) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
-	// Attached returns the indexes of the interfaces that have hooks.
-	Attached() []uint32
+	// Hooked returns the indexes of the interfaces that have hooks or had them before they went,
+	// also of an engine of another layout.
+	Hooked() ([]uint32, error)
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 	Guarded() bool
 	// FollowNAT tries again what an instance of nat could not have, and returns what it has not.
@@ -332,8 +333,9 @@ func (h *Hooks) detachLocked(i firewall.Interface) error {
 // is not reported as gone: its hooks are removed here, too. A tunnel in the kernel keeps its own
 // as long as it is there: until the peers' part deletes it, packets come out of it.
 func (h *Hooks) DetachOthers() error {
-	var errs []error
-	taken := h.config.Engine.Attached() // before the list: what is attached meanwhile is in that
+	// before the list: what is attached meanwhile is in that
+	taken, err := h.config.Engine.Hooked()
+	errs := []error{err}
 	there := map[uint32]bool{}
 	for _, i := range h.config.Links.Interfaces() {
 		there[i.Index] = true

@@ -1,8 +1,10 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -27,8 +29,17 @@ func (noTunnel) Index() uint32              { return 0 }
 
 // TestHooksOfInterfacesThatWent: an interface that goes between the moment in which the engine took
 // its hooks over and that in which the node lists the interfaces leaves no pins, like one that is
-// not to be guarded any more. The others keep theirs.
+// not to be guarded any more. The others keep theirs. So it is if the earlier engine had another
+// layout.
 func TestHooksOfInterfacesThatWent(t *testing.T) {
+	for _, layout := range []string{"the same layout", "another layout"} {
+		t.Run(layout, func(t *testing.T) {
+			testHooksOfInterfacesThatWent(t, layout == "another layout")
+		})
+	}
+}
+
+func testHooksOfInterfacesThatWent(t *testing.T, other bool) {
 	nstest.RequireRoot(t)
 	node := nstest.New(t).Node("host")
 	config := kernel.Config{Dir: filepath.Join(nstest.Bpffs(t), "weir"),
@@ -70,6 +81,11 @@ func TestHooksOfInterfacesThatWent(t *testing.T) {
 	if err := earlier.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if layout, err := filepath.Glob(config.Dir + "/layout-*"); other {
+		if err := errors.Join(err, os.Rename(layout[0], config.Dir+"/layout-0")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	e := open()
 	defer e.Close()
 	if err := node.Netlink().DeleteLink(links["goes"].Index); err != nil {
@@ -90,8 +106,9 @@ func TestHooksOfInterfacesThatWent(t *testing.T) {
 	}
 	want := []uint32{uint32(links["stays"].Index), uint32(left.Index)}
 	slices.Sort(want)
-	if got := slices.Sorted(slices.Values(e.Attached())); !slices.Equal(got, want) {
-		t.Errorf("attached to %v, not %v", got, want)
+	got, err := e.Hooked()
+	if slices.Sort(got); !slices.Equal(got, want) || err != nil {
+		t.Errorf("attached to %v, not %v, %v", got, want, err)
 	}
 	if pins, err := filepath.Glob(config.Dir + "/*/link-*"); len(pins) != 4 || err != nil {
 		t.Errorf("pins %v, %v", pins, err)

@@ -419,6 +419,24 @@ func (e *Engine) Attached() []uint32 {
 	return slices.Collect(maps.Keys(e.links))
 }
 
+// Hooked returns the indexes of the interfaces that have hooks or had them before they went, of
+// this engine or one of another layout.
+func (e *Engine) Hooked() ([]uint32, error) {
+	all := e.Attached()
+	if e.dir == "" {
+		return all, nil
+	}
+	others, err := otherLayouts(e.dir)
+	for _, dir := range others {
+		for _, kind := range []string{"link", "filter"} {
+			found, bad := pinned(dir, kind)
+			all, err = slices.AppendSeq(all, maps.Keys(found)), errors.Join(err, bad)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
 // removeLinks detaches what is pinned below dir.
 func removeLinks(dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "link-*-*"))
