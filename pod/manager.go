@@ -203,6 +203,18 @@ func (m *Manager) Holds(container, ifName string) bool {
 	return m.get(keyOf(container, ifName)) != nil
 }
 
+// Full returns the ranges of which no address is free.
+func (m *Manager) Full() (ranges []netip.Prefix) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pool := range m.pools {
+		if pool.Full() {
+			ranges = append(ranges, pool.Prefix())
+		}
+	}
+	return ranges
+}
+
 func byAge(a, b *Pod) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key, b.Key))
 }

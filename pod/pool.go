@@ -90,6 +90,15 @@ func (p *Pool) AllocateAny() (netip.Addr, error) {
 	}
 }
 
+// Full reports whether no address is free.
+func (p *Pool) Full() bool {
+	bits, reserved := p.prefix.Addr().BitLen()-p.prefix.Bits(), 2
+	if p.prefix.Addr().Is4() {
+		reserved = 3
+	}
+	return bits < 32 && len(p.used) >= 1<<bits-reserved
+}
+
 // Free releases an address. Unknown ones are ignored.
 func (p *Pool) Free(a netip.Addr) { delete(p.used, a) }
 

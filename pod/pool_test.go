@@ -33,11 +33,13 @@ func TestPoolHandsOutEveryAddressOnce(t *testing.T) {
 			t.Errorf("%s is reserved and was handed out", reserved)
 		}
 	}
-	if _, err := p.AllocateAny(); !errors.Is(err, ErrPoolEmpty) {
-		t.Fatalf("a full pool gave %v, want ErrPoolEmpty", err)
+	if _, err := p.AllocateAny(); !errors.Is(err, ErrPoolEmpty) || !p.Full() {
+		t.Fatalf("a full pool gave %v, want ErrPoolEmpty; full: %v", err, p.Full())
 	}
 	back := netip.MustParseAddr("10.88.0.4")
-	p.Free(back)
+	if p.Free(back); p.Full() {
+		t.Error("a pool with a free address is full")
+	}
 	if a, err := p.AllocateAny(); err != nil || a != back {
 		t.Fatalf("AllocateAny = %v, %v, want the one that was given back, %v", a, err, back)
 	}

@@ -94,10 +94,15 @@ func (s *Service) dead() (names []string) {
 	return names
 }
 
-// Problems lists pods that are gone and still hold resources.
+// Problems lists pods that are gone and still hold resources, and ranges that are full or not free.
 func (s *Service) Problems() (all []api.Problem) {
-	if s.manager.Load() == nil {
+	m := s.manager.Load()
+	if m == nil {
 		return nil
+	}
+	for _, r := range m.Full() {
+		all = append(all, api.Problem{What: fmt.Sprintf("pods have all addresses of %s; no "+
+			"container is added", r), Advice: "[pods] ranges of weir.toml can name a larger range"})
 	}
 	for _, name := range s.dead() {
 		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),

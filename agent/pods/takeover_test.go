@@ -2,6 +2,7 @@ package pods
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -18,7 +19,8 @@ func (emptyEngine) SetMasquerade(forward.Masquerade) error         { return nil 
 // freeRanges are links that are in the way of no range.
 type freeRanges struct{ Links }
 
-func (freeRanges) RangesFree([]netip.Prefix, string) error { return nil }
+func (freeRanges) RangesFree([]netip.Prefix, string) error  { return nil }
+func (freeRanges) CheckRanges([]netip.Prefix, string) error { return nil }
 
 // TestPodsThatAreKnown: those who wait until the pods are known hear of it, when an earlier run has
 // left some and when there are none and never were.
@@ -44,5 +46,33 @@ func TestPodsThatAreKnown(t *testing.T) {
 		if s.Close(); !heard {
 			t.Errorf("ranges %v: those who wait did not hear of the pods", ranges)
 		}
+	}
+}
+
+// TestFullRangeIsAProblem: the status shows that no address is left, until one is.
+func TestFullRangeIsAProblem(t *testing.T) {
+	nstest.RequireRoot(t)
+	s := New(Config{Dir: t.TempDir(),
+		Settings: Settings{Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/30")}},
+		Engine:   emptyEngine{}, Links: freeRanges{},
+		PrepareForwarding: func(bool) error { return nil },
+		Others:            func() ([]forward.SourceNAT, []netip.Prefix) { return nil, nil }})
+	if err := nstest.New(t).Node("host").Do(s.takeOver); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if all := s.Problems(); len(all) != 0 {
+		t.Errorf("problems with a free address: %v", all)
+	}
+	a := netip.MustParseAddr("10.88.0.2")
+	if _, err := s.manager.Load().Reserve(a); err != nil {
+		t.Fatal(err)
+	}
+	if all := s.Problems(); len(all) != 1 || !strings.Contains(all[0].What, "10.88.0.0/30") {
+		t.Errorf("problems without a free address: %v", all)
+	}
+	s.manager.Load().Unreserve(a)
+	if all := s.Problems(); len(all) != 0 {
+		t.Errorf("problems with a free address again: %v", all)
 	}
 }
