@@ -376,19 +376,22 @@ func TestContainerEndedWithoutAgent(t *testing.T) {
 // fails, and nothing is left. The one who watches the interfaces looks for pods that are ready, and
 // did not find this one.
 func TestInterfaceGoneDuringAttach(t *testing.T) {
-	for _, at := range []string{"attach: carrier", "attach: ready"} {
-		b := newFixture(t)
-		node := b.lab.Node("c")
+	b := newFixture(t)
+	for i, at := range []string{"guard", "labels", "inside", "host end", "carrier", "ready",
+		"publish", "done"} {
+		node := b.lab.Node(fmt.Sprint("c", i))
 		b.m.step = func(name string) {
-			if name != at {
+			if name != "attach: "+at {
 				return
 			}
-			link, err := node.Netlink().LinkByName("eth0")
-			if err == nil {
-				err = node.Netlink().DeleteLink(link.Index)
+			links, err := node.Netlink().Links()
+			for _, l := range links {
+				if l.Kind == LinkVeth { // it has its name from the step "inside" on
+					err = errors.Join(err, node.Netlink().DeleteLink(l.Index))
+				}
 			}
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || len(links) != 2 {
+				t.Fatal(links, err)
 			}
 		}
 		if _, _, err := b.try(Spec{Container: "one", Netns: node.Path()}); err == nil {
