@@ -287,11 +287,11 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 	var errs []error
 	var late error
 	for _, i := range slices.AppendSeq(slices.Clone(gone), maps.Values(h.left)) {
-		errs = append(errs, h.detachLocked(i))
+		errs = append(errs, h.detachLocked(i, &late))
 	}
 	for _, i := range changed {
 		if !h.guards(i.Name) {
-			errs = append(errs, h.detachLocked(i))
+			errs = append(errs, h.detachLocked(i, &late))
 		} else if _, on := h.attached[i.Index]; !on && late == nil {
 			late = h.attachLocked(i)
 		} else if !on {
@@ -311,8 +311,9 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 }
 
 // detachLocked takes the hooks off an interface, if they are on it. Those of one that could not be
-// attached again may still be.
-func (h *Hooks) detachLocked(i firewall.Interface) error {
+// attached again may still be. late is set when the kernel does not answer in time; then nothing is
+// asked, and the next pass tries it.
+func (h *Hooks) detachLocked(i firewall.Interface, late *error) error {
 	_, on := h.attached[i.Index]
 	_, left := h.left[i.Index]
 	if _, refused := h.refused[i.Index]; !on && !refused && !left {
@@ -320,8 +321,14 @@ func (h *Hooks) detachLocked(i firewall.Interface) error {
 	}
 	delete(h.refused, i.Index)
 	delete(h.attached, i.Index)
+	h.left[i.Index] = i
+	if *late != nil {
+		return nil
+	}
 	if err := h.config.Engine.Detach(i.Index); err != nil {
-		h.left[i.Index] = i
+		if errors.Is(err, unix.EAGAIN) {
+			*late = err
+		}
 		return fmt.Errorf("interface %s: %w", i.Name, err)
 	}
 	delete(h.left, i.Index)
