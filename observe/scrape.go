@@ -87,7 +87,7 @@ func ServeMetrics(address string, read func() ([]Metric, error), served chan<- e
 func notRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if at != nil && at.IP.IsLoopback() && !isLoopback(r.Host) {
+		if at != nil && at.IP.IsLoopback() && !NamesLoopback(r.Host) {
 			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
@@ -95,8 +95,9 @@ func notRebound(next http.Handler) http.Handler {
 	})
 }
 
-// isLoopback reports whether a Host header names the loopback without DNS.
-func isLoopback(host string) bool {
+// NamesLoopback reports whether a Host header names the loopback in a form that no DNS server
+// resolves.
+func NamesLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

@@ -15,9 +15,10 @@ import (
 	"crypto/subtle"
 	_ "embed" // the page itself
 	"encoding/base64"
-	"net"
 	"net/http"
 	"strings"
+
+	"github.com/weirnet/weir/observe"
 )
 
 //go:embed index.html
@@ -108,7 +109,7 @@ func assemble() (document []byte, policy string) {
 // a foreign DNS server resolves (DNS rebinding), and requests from another site's page.
 func RefuseCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) {
+		if !observe.NamesLoopback(r.Host) {
 			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
@@ -118,20 +119,6 @@ func RefuseCrossOrigin(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// isLoopback reports whether a Host header names the loopback, in one of the forms that no DNS
-// server resolves.
-func isLoopback(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	switch strings.TrimSuffix(strings.TrimPrefix(name, "["), "]") {
-	case "localhost", "127.0.0.1", "::1":
-		return true
-	}
-	return false
 }
 
 var protection = http.NewCrossOriginProtection()
