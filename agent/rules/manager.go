@@ -211,6 +211,9 @@ func (m *Manager) loadFile(next Version, try time.Duration, version string) erro
 		return err
 	}
 	if try > 0 {
+		if err := m.recordTrialLocked(m.rules, version); err != nil {
+			return err
+		}
 		return m.enforceTrialLocked(next, try, nil, version)
 	}
 	before := m.store.setBase(version)

@@ -81,7 +81,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	}
 	set.SetNow(m.config.Clock.Now())
 	next := Version{Set: set, Strict: true, Source: r.Name}
-	if version := m.store.unconfirmedAs(r.Text); version != "" && file == nil {
+	if version := fileVersion([]byte(r.Text)); file == nil && version == m.fileNow() {
 		err = m.loadFile(next, try, version)
 	} else {
 		err = m.load(next, try, file)
@@ -138,6 +138,16 @@ func (m *Manager) Reload() error {
 	}
 	m.config.Log.Info("rules loaded", "file", file, "rules", len(set.Rules))
 	return nil
+}
+
+// fileNow returns the version of the rule file as it is, "" if it cannot be read.
+func (m *Manager) fileNow() string {
+	file, _ := m.file()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return fileVersion(text)
 }
 
 // file returns the rule file, and whether it has to exist.

@@ -61,8 +61,8 @@ const (
 	// whatever it holds.
 	ofCluster = "cluster"
 	// unconfirmed stands between a base and the version of a rule file that was on trial after it.
-	// The trial is recorded before it begins: no start without one takes that version, whether the
-	// rules before came back or the agent died.
+	// The trial is recorded before it begins (recordTrialLocked): no start without one takes that
+	// version, whether the rules before came back or the agent died.
 	unconfirmed = " unconfirmed "
 )
 
@@ -95,16 +95,6 @@ func (s *savedRules) version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file
-}
-
-// unconfirmedAs returns the version of a text, if it is that of the rule file that was not
-// confirmed; "" otherwise.
-func (s *savedRules) unconfirmedAs(text string) string {
-	_, version, _ := strings.Cut(s.version(), unconfirmed)
-	if version != fileVersion([]byte(text)) {
-		return ""
-	}
-	return version
 }
 
 // fileVersion names the content of a rule file.

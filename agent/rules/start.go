@@ -74,17 +74,16 @@ func (m *Manager) Begin(first Initial) error {
 	return nil
 }
 
-// try puts the first rules in force on trial. That is on disk before: what is saved until they are
-// confirmed, and after a revert, is based on what it was based on, and says what is not confirmed.
+// try puts the first rules in force on trial.
 func (m *Manager) try(first Initial, most time.Duration) error {
 	if err := cluster.CheckTrial(most); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.store.setBase(first.base + unconfirmed + first.file)
-	if err := m.store.save(*first.before); err != nil {
-		return fmt.Errorf("nothing was changed: save that it is on trial: %w", err)
+	m.store.setBase(first.base)
+	if err := m.recordTrialLocked(*first.before, first.file); err != nil {
+		return err
 	}
 	if err := m.enforceLocked(first.Version); err != nil {
 		return err

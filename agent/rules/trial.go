@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,23 @@ func (m *Manager) tryLocked(name string, before Version, try time.Duration, ende
 	m.trial = t
 }
 
+// recordTrialLocked writes to disk that a version of the rule file is on trial: what is saved until
+// it is confirmed, and after a revert, is based on what it was based on, and says what is not
+// confirmed. Rules of a lock-down are not saved: after them every start reads the rule file.
+func (m *Manager) recordTrialLocked(before Version, version string) error {
+	was := m.store.version()
+	base, _, _ := strings.Cut(was, unconfirmed)
+	if base == version || before.lockDown != nil {
+		return nil
+	}
+	m.store.setBase(base + unconfirmed + version)
+	if err := m.store.save(before); err != nil {
+		m.store.setBase(was)
+		return fmt.Errorf("nothing was changed: save that it is on trial: %w", err)
+	}
+	return nil
+}
+
 // timeIsUp goes back from a trial that was not confirmed. While the rules before cannot be in
 // force, the trial continues, and it is tried again.
 func (m *Manager) timeIsUp(t *trial) {
@@ -79,7 +97,7 @@ func (m *Manager) leaveTrialLocked() error {
 
 // dropTrialLocked ends a trial that was not confirmed.
 func (m *Manager) dropTrialLocked() {
-	ofFile := m.trial.base != ""
+	ofFile := strings.HasSuffix(m.store.version(), unconfirmed+m.trial.base)
 	m.endTrialLocked()
 	if ofFile {
 		m.showUnconfirmed()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -358,6 +359,61 @@ func TestUnconfirmedFile(t *testing.T) {
 		}
 		tried.config.Problems.Solved(aboutFile)
 	}
+}
+
+// expectStart checks which rules the next start after that of a Manager begins with.
+func expectStart(t *testing.T, b *Manager, when string, want ...uint16) {
+	t.Helper()
+	next, _ := newManager(t)
+	next.store.path, next.config.Default = b.store.path, b.config.Default
+	first, err := next.Initial()
+	var got []uint16
+	if err == nil {
+		for _, r := range first.Set.Rules {
+			got = append(got, r.Number)
+		}
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%s, the next start has rules %v, want %v; %v", when, got, want, err)
+	}
+	next.config.Problems.Solved(aboutFile)
+}
+
+// TestLoadOfTheRuleFile: an edited rule file that `weir fw load` puts on trial is not in force
+// after a start unless it was confirmed. Once it is loaded, changes are based on it, and a start
+// does not lose them.
+func TestLoadOfTheRuleFile(t *testing.T) {
+	b, _ := newManager(t)
+	must(t, b, "add 10 allow ip from any to any")
+	b.config.Default = filepath.Join(t.TempDir(), "rules")
+	load := func(text, confirm string) {
+		t.Helper()
+		err := os.WriteFile(b.config.Default, []byte(text), 0o600)
+		if err == nil {
+			_, err = b.Load(t.Context(), api.Load{Name: "rules", Text: text, Confirm: confirm})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("add 5 deny ip from any to any\n", "1h")
+	expectStart(t, b, "the agent dies in the trial", 10)
+	revertFile(t, b)
+	expectStart(t, b, "the trial was reverted", 10)
+	load("add 6 deny ip from any to any\n", "1h")
+	if _, err := b.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, b, "add 20 count ip from any to any")
+	expectStart(t, b, "changed after the trial", 6, 20)
+	load("add 7 deny ip from any to any\n", "")
+	must(t, b, "add 30 count ip from any to any")
+	expectStart(t, b, "changed after the load", 7, 30)
+	load("add 7 deny ip from any to any\n", "1h")
+	if _, err := b.Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectStart(t, b, "the file that was in force was on trial", 7, 30)
 }
 
 // TestTrialThatCannotBeRecorded: a rule file is not on trial while the disk does not say so: a
