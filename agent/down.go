@@ -124,7 +124,7 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.RemoveLeftovers(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),
+	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), removeFile(p.Docker()),
 		removeFile(filepath.Join(p.Run(), dirlock.FileName)), p.removeEmpty(p.Run()))
 }
 
