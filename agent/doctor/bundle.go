@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -64,28 +65,19 @@ var candidate = regexp.MustCompile(`[0-9A-Za-z_.:%]*[0-9A-Fa-f]*[.:][0-9A-Za-z_.
 
 func (m *masker) addresses(text []byte) []byte {
 	return candidate.ReplaceAllFunc(text, func(word []byte) []byte {
-		for _, split := range []int{len(word), lastColon(word)} {
+		whole := trimDots(string(word))
+		for _, split := range []int{len(whole), strings.LastIndexByte(whole, ':')} {
 			if split <= 0 {
 				continue
 			}
-			a, err := netip.ParseAddr(trimDots(string(word[:split])))
+			a, err := netip.ParseAddr(whole[:split])
 			if err != nil || a.IsUnspecified() || a.IsLoopback() {
 				continue
 			}
-			rest := word[len(trimDots(string(word[:split]))):]
-			return append([]byte(m.name(a)), rest...)
+			return append([]byte(m.name(a)), word[split:]...)
 		}
 		return word
 	})
-}
-
-func lastColon(word []byte) int {
-	for i := len(word) - 1; i >= 0; i-- {
-		if word[i] == ':' {
-			return i
-		}
-	}
-	return -1
 }
 
 // trimDots leaves out the full stop of a sentence or the colon of a label.

@@ -39,6 +39,7 @@ PSK = 'xyz'
 {"token":"hunter2","port":80,"api_key": "a\"b"}
 key YAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk= here
 from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11 version 1.2.3 at 127.0.0.1 ::1 0.0.0.0
+listen tcp 10.1.2.3:9100: bind: address already in use
 `
 	var plain, masked bytes.Buffer
 	for _, c := range []struct {
@@ -62,7 +63,7 @@ from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11 version 1.
 		t.Errorf("addresses are masked although that was not requested: %s", p)
 	}
 	want := "from ipv4-1:4000 to [ipv6-2]:80, ipv4-1/8 and ipv6-3. 14:03:11 version 1.2.3 at " +
-		"127.0.0.1 ::1 0.0.0.0"
+		"127.0.0.1 ::1 0.0.0.0\nlisten tcp ipv4-1:9100: bind: address"
 	if !strings.Contains(m, want) {
 		t.Errorf("got %swant %s", m, want)
 	}
