@@ -39,6 +39,10 @@ const (
 // descriptors and memory.
 const readers = 256
 
+// readerHeader is how many bytes the header of a reader's request has. It is kept while the request
+// waits, and may take twelve times as much.
+const readerHeader = 16 << 10
+
 // begin opens the sockets, answers on them, and reports to served when that ends. The socket
 // decides who may do what: a client that can change the rules owns the machine's network.
 func (s *server) begin(p Paths, served chan<- error) error {
@@ -138,7 +142,7 @@ func newServer(n *Node) *server {
 		pid, uid := unixsocket.Peer(c)
 		return pods.WithClientPID(api.WithClientUID(ctx, uid), pid)
 	}
-	s.reading.ConnContext = withReader
+	s.reading.ConnContext, s.reading.MaxHeaderBytes = withReader, readerHeader
 	return s
 }
 

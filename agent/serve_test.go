@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"bufio"
+	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,4 +51,32 @@ func TestCloseWaitsForNoClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHeadersOfReadersAreBounded: a reader does not fill the agent's memory by headers, each of
+// which is kept while its request waits.
+func TestHeadersOfReadersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(),
+			Log: slog.New(slog.DiscardHandler)}, false)
+		s, l := newServer(n), pipenet.Listen()
+		served := make(chan error, 1)
+		go func() { served <- s.reading.Serve(l) }()
+		client, err := l.DialAndWrite("GET / HTTP/1.1\r\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		go io.WriteString(client, "Host: localhost\r\n"+strings.Repeat("a:\r\n", 16<<10)+"\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("64 KiB of headers: %+v, %v", answer, err)
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != http.ErrServerClosed {
+			t.Error(err)
+		}
+	})
 }

@@ -36,10 +36,8 @@ func pageCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		server := &http.Server{Handler: page.New(proves(c.proxy()), token),
-			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-			ConnContext: withPageConn,
-			BaseContext: func(net.Listener) context.Context { return c.ctx }}
+		server := newPageServer(page.New(proves(c.proxy()), token))
+		server.BaseContext = func(net.Listener) context.Context { return c.ctx }
 		defer server.Close()
 		defer context.AfterFunc(c.ctx, func() { server.Close() })()
 		fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
@@ -52,6 +50,12 @@ func pageCommand(c *call) action {
 		}
 		return nil
 	}
+}
+
+// newPageServer serves the page to each user of the host, who can connect.
+func newPageServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10, ConnContext: withPageConn}
 }
 
 // mostPageConns is how many connections there may be to the page: they are descriptors.

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ func servePage(t *testing.T, most int) (address string) {
 		t.Fatal(err)
 	}
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	s := &http.Server{Handler: page.New(proves(ok), pageToken), ConnContext: withPageConn}
+	s := newPageServer(page.New(proves(ok), pageToken))
 	go s.Serve(&pageConns{Listener: l, most: most})
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
@@ -88,5 +90,15 @@ func TestPageConnsAreBounded(t *testing.T) {
 	}
 	if n, err := over.Read(make([]byte, 1)); err == nil {
 		t.Fatalf("one more: %d bytes", n)
+	}
+}
+
+// TestHeadersToThePageAreBounded: who can connect cannot fill the memory by headers.
+func TestHeadersToThePageAreBounded(t *testing.T) {
+	c := dialPage(t, servePage(t, 1), "GET / HTTP/1.1\r\nHost: localhost\r\n")
+	go io.WriteString(c, strings.Repeat("a:\r\n", 16<<10)+"\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("64 KiB of headers: %+v, %v", answer, err)
 	}
 }
