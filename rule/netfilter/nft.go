@@ -10,11 +10,16 @@ import (
 
 // nftObject is one object of `nft -j list ruleset` (libnftables-json(5)). One field is not nil.
 type nftObject struct {
-	Table *struct{ Family, Name string }
+	Table *nftTable
 	Chain *nftChain
 	Rule  *nftRule
 	Set   *nftSet
 	Map   *nftSet
+}
+
+type nftTable struct {
+	Family, Name string
+	Flags        any // a word, or a list of words
 }
 
 type nftChain struct {
@@ -42,6 +47,8 @@ type nftReader struct {
 	sets   map[string]*nftSet
 	nat    map[*chain]bool
 	heard  map[string]bool
+	// tables that are not in force, or may not be
+	dormant map[string]bool
 	// the rule that is being read asks for the next header of IPv6
 	nextHeader bool
 }
@@ -59,8 +66,11 @@ func readNft(s *ruleset, src Source) error {
 			"`nft -j list ruleset`", src.Name)
 	}
 	r := &nftReader{set: s, source: src.Name, sets: map[string]*nftSet{}, nat: map[*chain]bool{},
-		heard: map[string]bool{}}
+		heard: map[string]bool{}, dormant: map[string]bool{}}
 	for _, o := range doc.Nftables {
+		if o.Table != nil && !o.Table.inForce() {
+			r.sleeps(o.Table)
+		}
 		for _, set := range []*nftSet{o.Set, o.Map} {
 			if set != nil {
 				r.sets[nftKey(set.Family, set.Table, set.Name)] = set
@@ -91,6 +101,9 @@ func (r *nftReader) chain(c *nftChain) error {
 		r.other(c.Family, c.Table)
 		return nil
 	}
+	if r.dormant[nftKey(c.Family, c.Table, "")] {
+		return nil
+	}
 	key := nftKey(c.Family, c.Table, c.Name)
 	to := r.set.chain(key, key, families)
 	if c.Hook == "" {
@@ -114,6 +127,24 @@ func (r *nftReader) chain(c *nftChain) error {
 	return nil
 }
 
+// inForce reports whether a table has no flags but those that change nothing of its rules.
+func (t *nftTable) inForce() bool {
+	words, isList := t.Flags.([]any)
+	if !isList && t.Flags != nil {
+		words = []any{t.Flags}
+	}
+	return !slices.ContainsFunc(words, func(w any) bool { return w != "owner" && w != "persist" })
+}
+
+// sleeps records a table that is dormant. nft 1.0.6 writes any word in place of that flag.
+func (r *nftReader) sleeps(t *nftTable) {
+	r.dormant[nftKey(t.Family, t.Name, "")] = true
+	r.set.remarks = append(r.set.remarks, Remark{Place: Place{File: r.source},
+		Text: "table " + t.Family + " " + t.Name, Left: true, Effect: EffectUnknown,
+		Why: "a table with flags may be dormant, then its rules are not in force: nft list " +
+			"ruleset shows it; if it is not, take the flags out of the JSON"})
+}
+
 // other records a table of frames that are not IP.
 func (r *nftReader) other(family, table string) {
 	key := family + " " + table
@@ -128,7 +159,7 @@ func (r *nftReader) other(family, table string) {
 // rule reads a rule. A map of verdicts makes several of it.
 func (r *nftReader) rule(n *nftRule) {
 	families, ok := nftFamilies[n.Family]
-	if !ok {
+	if !ok || r.dormant[nftKey(n.Family, n.Table, "")] {
 		return
 	}
 	key := nftKey(n.Family, n.Table, n.Chain)

@@ -124,3 +124,24 @@ func TestNextHeader(t *testing.T) {
 		}
 	}
 }
+
+// TestDormantTables: the rules of a table that is dormant are not in force, and are left out. nft
+// 1.0.6 writes any word in place of that flag.
+func TestDormantTables(t *testing.T) {
+	const table, other = `{"family": "inet", "name": "t"`, `{"chain": {"family": "ip", "table": "u",
+		"name": "in", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}}]}`
+	for flags, active := range map[string]bool{`"dormant"`: false, `["dormant", "owner"]`: false,
+		`"u"`: false, `7`: false, `"owner"`: true, `["owner", "persist"]`: true} {
+		text := nftMatch(`"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"`)
+		text = strings.Replace(text, table+"}", table+`, "flags": `+flags+"}", 1)
+		text = strings.TrimSuffix(text, "]}") + ", " + other
+		r, err := Import([]Source{{"stdin", text}}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", flags, err)
+			continue
+		}
+		if got := strings.Contains(r.Text, "deny tcp"); got != active || r.Complete() != active {
+			t.Errorf("%s: carried over %v, remarks %+v\n%s", flags, got, r.Remarks, r.Text)
+		}
+	}
+}
