@@ -35,6 +35,17 @@ type sysctlRecord struct {
 	Netns   string `json:"netns"`
 	// Before has the values by name, like "ipv4/ip_forward".
 	Before map[string]string `json:"before"`
+	// Restoring are the names that had Weir's value when RestoreSysctls began, nil before. One that
+	// was killed may have set them already, and not yet what the kernel changed with them.
+	Restoring []string `json:"restoring,omitempty"`
+}
+
+func (r sysctlRecord) write(file string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(file, append(text, '\n'))
 }
 
 const sysctlDir = "/proc/sys/net"
@@ -52,7 +63,11 @@ func recordSysctls(record string) (before map[string]string, err error) {
 		var r sysctlRecord
 		err := json.Unmarshal(text, &r)
 		if err == nil && r.Version >= 1 && r.is(now) {
-			return r.Before, nil
+			if r.Restoring == nil {
+				return r.Before, nil
+			}
+			r.Restoring = nil
+			return r.Before, r.write(record)
 		}
 		if err != nil || r.Version < 1 {
 			aside, err := atomicfile.MoveAside(record, "damaged")
@@ -64,11 +79,7 @@ func recordSysctls(record string) (before map[string]string, err error) {
 	if now.Before, err = readSysctls(); err != nil {
 		return nil, err
 	}
-	text, err := json.MarshalIndent(now, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	if err := atomicfile.Write(record, append(text, '\n')); err != nil {
+	if err := now.write(record); err != nil {
 		return nil, err
 	}
 	return now.Before, damage
@@ -143,7 +154,8 @@ func RestoreSysctls(record string) error {
 	if r.is(now) {
 		values, err := readSysctls()
 		if err == nil {
-			err = putBack(r.Before, values)
+			_ = r.begin(record, values) // on a full disk only a crash would miss it
+			err = r.putBack(values)
 		}
 		if err != nil {
 			return err
@@ -152,16 +164,29 @@ func RestoreSysctls(record string) error {
 	return atomicfile.Remove(record)
 }
 
-// putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.
-// What is not 1 any more was set by another program since.
-func putBack(before, now map[string]string) error {
-	var errs []error
+// begin records what is to be restored, unless one that was killed has.
+func (r *sysctlRecord) begin(record string, now map[string]string) error {
+	if r.Restoring != nil {
+		return nil
+	}
 	for _, c := range changedSysctls {
-		was, known := before[c.name]
-		if !known || was == "1" || now[c.name] != "1" {
+		if was, known := r.Before[c.name]; known && was != "1" && now[c.name] == "1" {
+			r.Restoring = append(r.Restoring, c.name)
+		}
+	}
+	return r.write(record)
+}
+
+// putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.
+// What was not 1 any more was set by another program.
+func (r *sysctlRecord) putBack(now map[string]string) error {
+	var errs []error
+	before := r.Before
+	for _, c := range changedSysctls {
+		if !slices.Contains(r.Restoring, c.name) {
 			continue
 		}
-		errs = append(errs, setSysctl(c.name, was))
+		errs = append(errs, setSysctl(c.name, before[c.name]))
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			follows := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
 			set := path.Base(name) != "accept_ra" ||

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -110,5 +111,60 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(record), "*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestRestoreAfterAKill: one that was killed behind its first step is completed by the next one,
+// and forgotten by a start.
+func TestRestoreAfterAKill(t *testing.T) {
+	host := nstest.New(t).Node("host")
+	record := filepath.Join(t.TempDir(), "sysctls.json")
+	value := func(key string) string {
+		t.Helper()
+		out, err := host.Command("cat", "/proc/sys/net/ipv4/"+key).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	do := func(f func() error) {
+		t.Helper()
+		if err := host.Do(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func() {
+		t.Helper()
+		do(func() error { _, err := recordSysctls(record); return err })
+		host.Sysctl("net.ipv4.ip_forward", "1")
+	}
+	killed := func() {
+		t.Helper()
+		var r sysctlRecord
+		text, err := os.ReadFile(record)
+		if err := errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			t.Fatal(err)
+		}
+		do(func() error {
+			now, err := readSysctls()
+			return errors.Join(err, r.begin(record, now))
+		})
+		host.Sysctl("net.ipv4.ip_forward", "0")
+	}
+	host.Sysctl("net.ipv4.ip_forward", "0")
+	host.Sysctl("net.ipv4.conf.lo.forwarding", "1")
+	start()
+	killed()
+	do(func() error { return RestoreSysctls(record) })
+	if got := value("conf/lo/forwarding"); got != "1" {
+		t.Errorf("forwarding of the interface is %s", got)
+	}
+	start()
+	killed()
+	start()
+	host.Sysctl("net.ipv4.ip_forward", "0") // by the administrator
+	do(func() error { return RestoreSysctls(record) })
+	if got := value("conf/lo/forwarding"); got != "0" {
+		t.Errorf("what was changed since is restored: %s", got)
 	}
 }
