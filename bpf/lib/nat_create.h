@@ -330,10 +330,12 @@ static long find_first(__u32 index, void *unused)
 }
 
 // await_first is follow_first for a packet whose state is that of the other first packet: it waits
-// until the other CPU has made the translation. A state that is older is one of another flow.
+// until the other CPU has made the translation. A state that is older is one of another flow. So is
+// one that the packet has left untouched: else an outsider could make each packet wait, by segments
+// that do not fit a connection.
 __noinline int await_first(struct cpu *c)
 {
-	if (!c || !exists(c->look.first_flow))
+	if (!c || !exists(c->look.first_flow) || c->look.first_look != LOOK_HIT)
 		return 0;
 	__u32 place = c->look.first_place;
 	struct set *s = set_at(place / WAYS);

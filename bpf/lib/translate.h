@@ -320,7 +320,7 @@ static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, con
 		// The state that the packet has found may be that of the flow's other first packet,
 		// for which another CPU is making the translation.
 		if (!may_publish(p, look, nat))
-			return await_first(c) ? 0 : REASON_NAT_PORTS;
+			return !kept_on_wire(nat) && await_first(c) ? 0 : REASON_NAT_PORTS;
 		// Also when the translation cannot be made: the state stays, and the same packet,
 		// sent again, has to find that it may have one.
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;

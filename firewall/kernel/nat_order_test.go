@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -240,5 +241,46 @@ func TestHostFollowsItsOtherFirstPacket(t *testing.T) {
 	}
 	if n := len(f.pairs()); n != 1 {
 		t.Errorf("%d translations", n)
+	}
+}
+
+// TestOnlyFirstPacketsWait: a packet to a published port does not wait for a translation that no
+// other CPU makes, because a young state has its ends in the pod: that of a connection to the pod
+// itself that is over, or that of a SYN whose translation was evicted. An outsider could send any
+// number of such packets.
+func TestOnlyFirstPacketsWait(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	client, host, pod := end(outsideAddr, 5000), end(hostAddr, 8080), end(podA, 80)
+	tcp := func(seq uint32, flags uint8) build.TCP {
+		return build.TCP{Seq: seq, Flags: flags, Window: 1000}
+	}
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	const unused, mark = 0, 1 << 60 // the tag of an entry that is free for a long time
+	meanwhile(t, spec.Programs["weir_in_slow"], "find_first", "cpus", 1, unused, mark)
+	var watched *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &watched}))
+	defer watched.Close()
+	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), watched))
+	for name, c := range map[string]struct {
+		to   netip.AddrPort
+		ends bool // by a reset
+	}{"over": {pod, true}, "translation evicted": {host, false}} {
+		f.must(f.engine.endWhere(func(*entry) bool { return true }))
+		f.goes("a SYN", client, c.to, tcp(100, packet.FlagSYN), client, pod)
+		if c.ends {
+			f.goes("its end", client, c.to, tcp(101, packet.FlagRST), client, pod)
+		}
+		f.must(f.engine.endWhere((*entry).translation))
+		state := f.stateOf(client, pod)
+		f.copyTo(state, state.place, 0)
+		if code, src, dst := f.send(client, host, tcp(5000, packet.FlagRST)); code != wasShot {
+			t.Errorf("%s: %d, %s > %s", name, code, src, dst)
+		}
+		if f.tagAt(unused) == mark {
+			t.Errorf("%s: the packet has waited", name)
+		}
+		f.setTag(unused, 0)
 	}
 }
