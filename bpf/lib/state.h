@@ -139,6 +139,41 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	return r->limit;
 }
 
+// is_over: the TCP connection or SCTP association of a state has ended.
+static __always_inline int is_over(struct side *low, struct side *high, __u8 proto)
+{
+	int phase = phase_of(low, high, proto);
+
+	return phase == PHASE_CLOSED || phase == PHASE_RESET;
+}
+
+// enter_again has a state whose track was given to another tuple enter one of its own tuple again,
+// as one that has proved itself. The state may end or move at this moment: META_TRACKED is away
+// while the track changes, and who takes that flag counts the state out.
+static __always_inline void enter_again(struct cpu *c, struct set *s, struct tag_line *t,
+					__u32 place)
+{
+	const struct limit *limit = &c->limit;
+	__u32 way = place % WAYS;
+	__u64 tag = READ_ONCE(t->tag[way]);
+	__u32 most = mask_at(c, place);
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+
+	if (!most || !(__sync_fetch_and_and(&low->flags, ~META_TRACKED) & META_TRACKED))
+		return;
+	struct maybe at = maybe_from(enter_limit(c, most));
+	if (!exists(at)) {
+		remove_state(c, place, tag, GONE_RECLAIMED);
+		return;
+	}
+	take_track(limit, low, high, at);
+	if (!add_track(track_at(at), limit->era, TRACK_ONE_PROVED))
+		return;
+	or_ordered(&low->flags, META_TRACKED | META_TRACK_PROVED);
+	if ((READ_ONCE(t->tag[way]) & TAG_MASK) != TAG_LIVE || is_over(low, high, tag_proto(tag)))
+		leave_track(s, way);
+}
+
 // count_proved_in_track counts a state that has proved itself as proved in its track, which is not
 // evicted from then on. If the track was given to another tuple, the state enters one of its own
 // tuple again. If no track is free, or the limit is reached, the state is removed like a half-open
@@ -147,29 +182,15 @@ __noinline int count_proved_in_track(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
-	__u32 way = place % WAYS;
 	if (!c || !s || !t)
 		return 0;
-	const struct limit *limit = &c->limit;
-	struct side *low = low_side(s, way), *high = high_side(s, way);
+	struct side *low = low_side(s, place), *high = high_side(s, place);
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return 0;
-	if (!add_track(track_at(track_of(low)), side_track_era(high), TRACK_ONE_PROVED)) {
-		__u64 tag = READ_ONCE(t->tag[way]);
-		__u32 most = mask_at(c, place);
-		if (!most)
-			return 0;
-		struct maybe at = maybe_from(enter_limit(c, most));
-		if (!exists(at)) {
-			__sync_fetch_and_and(&low->flags, ~META_TRACKED);
-			return remove_state(c, place, tag, GONE_RECLAIMED);
-		}
-		take_track(limit, low, high, at);
-		if (!add_track(track_at(at), limit->era, TRACK_ONE_PROVED))
-			return 0;
-	}
+	if (!add_track(track_at(track_of(low)), side_track_era(high), TRACK_ONE_PROVED))
+		enter_again(c, s, t, place);
 	// The state may have left its track at this moment.
-	if (!(__sync_fetch_and_or(&low->flags, META_TRACK_PROVED) & META_TRACKED))
+	else if (!(__sync_fetch_and_or(&low->flags, META_TRACK_PROVED) & META_TRACKED))
 		add_track(track_at(track_of(low)), side_track_era(high), -TRACK_ONE_PROVED);
 	return 0;
 }

@@ -23,8 +23,7 @@ __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (low->rule == NAT_RULE)
 		return nat_weigh(c, place, 0) <= NAT_CLOSED ? tag : 0;
-	int phase = phase_of(low, high, tag_proto(tag));
-	if (phase != PHASE_CLOSED && phase != PHASE_RESET &&
+	if (!is_over(low, high, tag_proto(tag)) &&
 	    !expired(cf, low, high, tag_proto(tag), c->packet.now))
 		return 0;
 	return tag;
@@ -248,11 +247,13 @@ __noinline int end_move(struct cpu *c, __u32 place)
 	if (!s || !o || !from || !t)
 		return 0;
 	__u64 tag = READ_ONCE(from->tag[way]) ^ TAG_LIVE ^ TAG_MOVING;
-	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED);
+	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED),
+	      tracked = META_TRACKED | META_TRACK_PROVED;
 	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
-	low_side(o, at)->flags |= flags & META_TRACKED;
+	// what count_proved_in_track sets in the old place from then on it takes back
+	low_side(o, at)->flags = (low_side(o, at)->flags & ~tracked) | (flags & tracked);
 	// Meanwhile no packet could promote the state.
 	if (tag & TAG_HALF_OPEN)
 		retry_promotion(low_side(o, at), high_side(o, at), tag_proto(tag));

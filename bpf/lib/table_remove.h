@@ -137,18 +137,17 @@ static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 	return 0;
 }
 
-// leave_track stops counting a state in its track, once.
+// leave_track stops counting a state in its track, once. It reads which one that is after it has
+// taken META_TRACKED: count_proved_in_track sets that flag when it has recorded another track.
 static __always_inline void leave_track(struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
-	struct maybe track = track_of(low);
-	__u32 era = side_track_era(high_side(s, way));
 
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return;
 	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_TRACK_PROVED));
 	if (flags & META_TRACKED)
-		add_track(track_at(track), era,
+		add_track(track_at(track_of(low)), side_track_era(high_side(s, way)),
 			  -(1 + (flags & META_TRACK_PROVED ? TRACK_ONE_PROVED : 0)));
 }
 

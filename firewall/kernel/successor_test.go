@@ -22,7 +22,40 @@ import (
 func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32,
 	tag uint64) {
 	t.Helper()
-	name := fmt.Sprint("set_a_tag_", len(p.Instructions)) // there may be more than one
+	meanwhileStore(t, p, function, in, nth,
+		store{"tags", place / ways, int16(place%ways) * 8, asm.DWord, tag})
+}
+
+// store is a store of a value into an entry of a map.
+type store struct {
+	table  string
+	key    uint32
+	offset int16
+	size   asm.Size
+	value  uint64
+}
+
+// meanwhileStore is meanwhile with another store than that of a tag.
+func meanwhileStore(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, s store) {
+	t.Helper()
+	stored := fmt.Sprint("stored_", len(p.Instructions))
+	meanwhileDo(t, p, function, in, nth,
+		asm.StoreImm(asm.R10, -4, int64(s.key), asm.Word),
+		asm.LoadMapPtr(asm.R1, 0).WithReference(s.table),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, stored),
+		asm.LoadImm(asm.R1, int64(s.value), asm.DWord),
+		asm.StoreMem(asm.R0, s.offset, asm.R1, s.size),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol(stored))
+}
+
+// meanwhileDo has a program do something before the nth look-up in a map by a function.
+func meanwhileDo(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int,
+	what ...asm.Instruction) {
+	t.Helper()
+	name := fmt.Sprint("meanwhile_", len(p.Instructions)) // there may be more than one
 	var now, last string
 	seen, done := 0, false
 	for i := range p.Instructions {
@@ -52,18 +85,10 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 		Type: &btf.FuncProto{Return: number,
 			Params: []btf.FuncParam{{Name: "map", Type: number}, {Name: "key", Type: number}}},
 	}).WithSymbol(name).WithSource(p.Instructions[0].Source()) // the kernel wants a source line
+	p.Instructions = append(p.Instructions, first, asm.Mov.Reg(asm.R7, asm.R2))
+	p.Instructions = append(p.Instructions, what...)
 	p.Instructions = append(p.Instructions,
-		first,
-		asm.Mov.Reg(asm.R7, asm.R2),
-		asm.StoreImm(asm.R10, -4, int64(place/ways), asm.Word),
-		asm.LoadMapPtr(asm.R1, 0).WithReference("tags"),
-		asm.Mov.Reg(asm.R2, asm.R10),
-		asm.Add.Imm(asm.R2, -4),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, name+"_and_go_on"),
-		asm.LoadImm(asm.R1, int64(tag), asm.DWord),
-		asm.StoreMem(asm.R0, int16(place%ways)*8, asm.R1, asm.DWord),
-		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(name+"_and_go_on"),
+		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.FnMapLookupElem.Call(),
 		asm.Return(),

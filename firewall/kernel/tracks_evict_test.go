@@ -4,6 +4,10 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
@@ -106,6 +110,78 @@ func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 	if v := b.segment(true, outsider(1), 3, packet.FlagSYN, 1, 0,
 		0); v.Reason != firewall.ReasonLimit {
 		t.Errorf("a third one: %+v", v)
+	}
+}
+
+// TestStateEndsWhileItEntersItsTrackAgain: the track of a state was given to another tuple. When
+// the state proves itself it enters one of its own tuple again, and another CPU removes it at that
+// moment: before or after it is counted there. It counts nowhere in the end. Otherwise the limit
+// would be lower from then on.
+func TestStateEndsWhileItEntersItsTrackAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		function, in string
+		nth          int
+		removed      func(own *entry) store
+	}{
+		"before": {"mask_at", "states", 1, func(own *entry) store {
+			flags := unsafe.Offsetof(weirSet{}.Side) + unsafe.Offsetof(weirSide{}.Flags) +
+				uintptr(own.place%ways*2)*unsafe.Sizeof(weirSide{})
+			return store{"states", own.place / ways, int16(flags), asm.Word,
+				uint64(own.sides[0].Flags &^ metaTracked)}
+		}},
+		"after": {"count_proved_in_track", "tracks", 2, func(own *entry) store {
+			return store{"tags", own.place / ways, int16(own.place%ways) * 8, asm.DWord, freeTag}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			run := func(back bool) {
+				t.Helper()
+				if _, err := e.objects.WeirIn.Run(
+					&ebpf.RunOptions{Data: udpFrame(t, 0, back)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.Load(compile(t, "add check-state\n"+
+				"add allow udp from any to any limit src-addr 1\n")); err != nil {
+				t.Fatal(err)
+			}
+			run(false)
+			run(true)
+			var own *entry
+			for x, err := range e.entries() {
+				if err != nil || own != nil {
+					t.Fatalf("not one state: %v", err)
+				}
+				own = x
+			}
+			track := own.sides[0].Track - 1
+			var set weirTrackSet
+			if err := e.objects.Tracks.Lookup(track/ways, &set); err != nil {
+				t.Fatal(err)
+			}
+			at := &set.Track[track%ways]
+			at.Era, at.Held, set.Tag[track%ways] = at.Era+1, uint64(at.Era+1)<<56, 0
+			if err := e.objects.Tracks.Put(track/ways, &set); err != nil {
+				t.Fatal(err)
+			}
+			spec := committed(t)
+			e.sizeAsLoaded(spec)
+			meanwhileStore(t, spec.Programs["weir_in_slow"], c.function, c.in, c.nth,
+				c.removed(own))
+			var late *ebpf.Program
+			if err := e.load(spec, map[string]**ebpf.Program{"weir_in_slow": &late}); err != nil {
+				t.Fatalf("%+v", err)
+			}
+			defer late.Close()
+			if err := e.objects.SlowPaths.Put(uint32(slowIn), late); err != nil {
+				t.Fatal(err)
+			}
+			run(false)
+			if n := e.agreeTracks(t); n != 0 {
+				t.Errorf("the tracks count %d states", n)
+			}
+		})
 	}
 }
 
