@@ -111,16 +111,16 @@ static __always_inline int is_orphan(struct set *s, __u32 place, __s64 now)
 __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 {
 	struct config *cf = settings();
-	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
-	if (!c || !cf || !s || !t)
+	if (!c || !cf || !t)
 		return 0;
 	const struct packet *p = &c->packet;
 	struct walk *walk = &c->walk;
 	void *image = image_of(walk);
 	__u64 tag = READ_ONCE(t->tag[way]);
-	if (!image || (tag & TAG_MASK) != TAG_LIVE)
+	struct set *s = set_at(place / WAYS + depends_on(tag));
+	if (!s || !image || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))

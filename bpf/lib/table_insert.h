@@ -12,13 +12,13 @@
 __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 {
 	struct config *cf = settings();
-	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
-	if (!c || !cf || !s || !t)
+	if (!c || !cf || !t)
 		return 0;
 	__u64 tag = READ_ONCE(t->tag[way]);
-	if ((tag & TAG_MASK) != TAG_LIVE)
+	struct set *s = set_at(place / WAYS + depends_on(tag));
+	if (!s || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (low->rule == NAT_RULE)
@@ -334,11 +334,14 @@ __noinline int stays(__u32 place, __u32 other)
 // returns 0 if it removed ours.
 __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 {
-	struct set *s = set_at(other / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
-	if (!c || !s || !t || other == place)
+	if (!c || !t || other == place)
 		return 1;
 	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
+	other += depends_on(tag);
+	struct set *s = set_at(other / WAYS);
+	if (!s)
+		return 1;
 	if (tag == fast_claim(c->look.tag)) {
 		remove_state(c, place, c->look.tag, GONE_DUPLICATE);
 		return 0;
