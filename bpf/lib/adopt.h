@@ -100,7 +100,8 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 	if (low->flags & META_WIRE || low->last >= in->side[0].last)
 		return;
 	low->last = in->side[0].last;
-	WRITE_ONCE(side_nat_word(high), with_phase(high, phase_in(&in->side[1])));
+	WRITE_ONCE(side_nat_word(high),
+		   with_phase(READ_ONCE(side_nat_word(high)), phase_in(&in->side[1])));
 }
 
 // resyncs: a state that may have missed packets takes its numbers from the next ones. Not if both

@@ -174,7 +174,9 @@ __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 		nat_step(skb, c, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	WRITE_ONCE(side_nat_word(high), with_phase(high, phase));
+	__u32 word = READ_ONCE(side_nat_word(high)), next = with_phase(word, phase);
+	if (next != word) // another CPU may note an answer
+		__sync_val_compare_and_swap(&side_nat_word(high), word, next);
 	WRITE_ONCE(low->last, p->now);
 	// At ingress the packet may yet be refused at egress, as may those that came before it,
 	// unless both ends have sent.

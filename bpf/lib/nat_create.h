@@ -256,7 +256,10 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	__u32 inner = look->place, cross = wire_from != look->from ? META_CROSS : 0;
 	__u64 inner_tag = look->tag;
 	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
-	if (!wt || !it || !join_halves(c, wire, inner, nat_word(pod, PHASE_OPENING), cross))
+	// with the backend: another CPU may follow the translation as soon as it is live
+	__u32 backend = source ? 0 : nat->backend.plus1 << NAT_BACKEND_SHIFT,
+	      word = nat_word(pod, PHASE_OPENING) | backend;
+	if (!wt || !it || !join_halves(c, wire, inner, word, cross))
 		return REASON_STATES_FULL;
 	nat->inner = some(inner);
 	nat->from = look->from;
@@ -345,9 +348,9 @@ __noinline int await_first(struct cpu *c)
 	return follow_first(c);
 }
 
-// publish_once makes the translation of a packet to a published port, and records to which backend
-// of a service it leads, if any. It returns 0, a reason, or NAT_LOST if another CPU was a moment
-// before.
+// publish_once makes the translation of a packet to a published port, and counts the connection of
+// its backend, if it is to a service. It returns 0, a reason, or NAT_LOST if another CPU was a
+// moment before.
 __noinline int publish_once(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
 	int why = nat_create(skb, c, how);
@@ -361,9 +364,8 @@ __noinline int publish_once(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	if (likely(!exists(nat->backend)) || !s)
 		return 0;
 	published_key(&k, p, nat->orig.dst_hi, nat->orig.dst_lo, nat->orig.ports & 0xffff, 0);
-	// No answer can be under way: the packet has not been sent.
-	side_nat_word(high_side(s, inner)) |=
-		begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
+	if (begin_backend(p, nat, bpf_map_lookup_elem(&services, &k)))
+		or_ordered(&side_nat_word(high_side(s, inner)), NAT_DRAWN);
 	return 0;
 }
 

@@ -126,23 +126,20 @@ static __always_inline struct backend_count *count_of(struct maybe backend)
 	return exists(backend) ? bpf_map_lookup_elem(&backend_counts, &place) : NULL;
 }
 
-// begin_backend counts a connection that has begun, and returns what its translation records about
-// its backend.
-static __always_inline __u32 begin_backend(const struct packet *p, const struct nat *nat,
-					   struct service *s)
+// begin_backend counts a connection that has begun, and reports whether it is the first of its part
+// of the flows.
+static __always_inline int begin_backend(const struct packet *p, const struct nat *nat,
+					 struct service *s)
 {
 	struct backend_count *n = count_of(nat->backend);
-	__u32 word = nat->backend.plus1 << NAT_BACKEND_SHIFT, part = nat->part;
+	__u32 part = nat->part;
 
 	if (!n || p->proto != PROTO_TCP || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN)
-		return word;
+		return 0;
 	__sync_fetch_and_add(&n->begun, 1);
 	__u64 *seen = s ? &s->seen[part / 64 & (SERVICE_SLOTS / 64 - 1)] : NULL,
 	      bit = 1ULL << part % 64;
-	if (!seen || READ_ONCE(*seen) & bit)
-		return word;
-	or_ordered(seen, bit);
-	return word | NAT_DRAWN;
+	return seen && !(READ_ONCE(*seen) & bit) && !(or_ordered(seen, bit) & bit);
 }
 
 // count_answer counts what a backend first says to a connection, which its translation notes.
@@ -151,17 +148,15 @@ static __always_inline __u32 begin_backend(const struct packet *p, const struct 
 static __always_inline void count_answer(const struct packet *p, struct side *high)
 {
 	struct backend_count *n = count_of(backend_in(high));
+	__u32 accepts = (p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK);
 
-	if (!n || side_nat_word(high) & NAT_ANSWERED)
+	if (!n || !(accepts || p->tcp_flags & TH_RST) ||
+	    READ_ONCE(side_nat_word(high)) & NAT_ANSWERED)
 		return;
-	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
-		__sync_fetch_and_add(&n->accepted, 1);
-		if (side_nat_word(high) & NAT_DRAWN)
-			__sync_fetch_and_add(&n->drawn, 1);
-	} else if (p->tcp_flags & TH_RST) {
-		__sync_fetch_and_add(&n->refused, 1);
-	} else {
+	__u32 word = or_ordered(&side_nat_word(high), NAT_ANSWERED);
+	if (word & NAT_ANSWERED) // on another CPU at this moment
 		return;
-	}
-	side_nat_word(high) |= NAT_ANSWERED;
+	__sync_fetch_and_add(accepts ? &n->accepted : &n->refused, 1);
+	if (accepts && word & NAT_DRAWN)
+		__sync_fetch_and_add(&n->drawn, 1);
 }

@@ -184,9 +184,9 @@ static __always_inline struct maybe backend_in(const struct side *high)
 }
 
 // with_phase is the nat_word of a translation that has reached another phase.
-static __always_inline __u32 with_phase(const struct side *high, __u32 phase)
+static __always_inline __u32 with_phase(__u32 word, __u32 phase)
 {
-	return (side_nat_word(high) & ~(__u32)NAT_PHASE) | phase;
+	return (word & ~(__u32)NAT_PHASE) | phase;
 }
 
 static __always_inline __u32 partner_of(const struct side *low)

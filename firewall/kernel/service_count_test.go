@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -133,6 +135,41 @@ func TestServiceCountsAnswersOfPods(t *testing.T) {
 			want("a call of the pod itself", forward.BackendCounters{Begun: 3, Accepted: 1,
 				Refused: 1, Drawn: 1})
 		})
+	}
+}
+
+// TestServiceCountsAnswersAtOnce: an answer counts as soon as it is translated, also if the CPU of
+// the SYN has just made the translation and is still busy with it. Otherwise it would count never.
+func TestServiceCountsAnswersAtOnce(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.virtualAddresses()
+	f.tcpService(0, end(podA, 80))
+	at := end(virtual[0], 80)
+	answer := build.TCP{Seq: 999, Ack: 100, Window: 1000, Flags: packet.FlagSYN | packet.FlagACK}
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	busy := slices.Repeat(asm.Instructions{asm.FnKtimeGetNs.Call()}, 4000)
+	meanwhileDo(t, spec.Programs["weir_in_slow"], "publish_once", "services", 1, busy...)
+	var slow *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &slow}))
+	defer slow.Close()
+	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), slow))
+	began := time.Now()
+	inStep(func(cpu, n int) {
+		client := end(outsideAddr, 10000+n)
+		if cpu == 0 {
+			f.send(client, at, syn(99))
+			return
+		}
+		for src := anyEnd; src != at; _, src, _ = f.send(end(podA, 80), client, answer) {
+			if time.Since(began) > patience {
+				t.Errorf("flow %d: no answer was translated", n)
+				return
+			}
+		}
+	})
+	if n := f.counted(f.a); n.Begun != firstFlows || n.Accepted != firstFlows {
+		t.Errorf("%d flows: %+v", firstFlows, n)
 	}
 }
 
