@@ -11,7 +11,8 @@ import (
 )
 
 // BenchmarkPolicies measures a search among IPsec policies that finds none, as that of a SYN of a
-// flood: among policies between single hosts, and among ones of 1,024 pairs of prefix lengths.
+// flood: among policies between single hosts, among ones of 1,024 pairs of prefix lengths, and
+// among ones between the same networks that exempt a port each.
 // Run with -cpu 1 -benchtime 1x.
 func BenchmarkPolicies(b *testing.B) {
 	nstest.RequireRoot(b)
@@ -35,6 +36,14 @@ func BenchmarkPolicies(b *testing.B) {
 		}},
 		{"lengths", func(i int) Policy {
 			return Policy{Src: prefix(i, 1+i%32), Dst: prefix(i, 1+i/32%32), Protects: true}
+		}},
+		{"ports", func(i int) Policy {
+			if i == 0 { // without one that protects something there is no search
+				return Policy{Src: prefix(0, 32), Dst: prefix(0, 32), Protects: true}
+			}
+			any := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+			return Policy{Src: any, Dst: any, Proto: packet.ProtoTCP, Ports: uint32(i),
+				PortsMask: 0xffff}
 		}},
 	} {
 		for _, n := range []int{0, 1, 16, 256, maxPolicies} {
