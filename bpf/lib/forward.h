@@ -349,7 +349,8 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 	int next = unlikely(c->walk.next_hop) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
 	if (likely(passed) && !pod->is_pod)
 		return next;
-	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
+	int slow =
+		passed && over_rate(pod->place, pod->limited, dir, in_segments(p, skb->len, p->l3));
 	if (likely(passed && !slow)) {
 		count_pod(pod->place, dir, skb->len);
 		return next;

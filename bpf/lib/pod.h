@@ -255,7 +255,7 @@ static __always_inline void count_pod_drop(__u32 place, __u32 dir)
 }
 
 // over_rate takes a packet from a bucket, and reports whether the bucket was empty.
-static __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
+static __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u64 len)
 {
 	if (likely(!(limited >> dir & 1)))
 		return 0;

@@ -179,14 +179,16 @@ static __always_inline __u64 pipe_hash(const __u64 *seed, const struct packet *p
 		     (__u64)x->id << 32 | ports);
 }
 
-// wire_bytes is how many bytes the packet has on the wire, cut into its segments.
-static __always_inline __u64 wire_bytes(const struct packet *p)
+// in_segments is how many bytes a GSO packet has when it is cut into segments, with `link` bytes in
+// front of each. Whatever length its IP header says, the kernel cuts all of it. Another packet has
+// `len` bytes.
+static __always_inline __u64 in_segments(const struct packet *p, __u32 len, __u32 link)
 {
-	__u32 head = p->payload, data = p->len - head, segment = p->segment;
+	__u32 head = p->payload, data = p->buffer - head, segment = p->segment;
 
-	if (!segment || p->len <= head || data <= segment)
-		return p->len;
-	return data + (__u64)((data + segment - 1) / segment) * (head - p->jumbo);
+	if (!segment || p->buffer <= head || data <= segment)
+		return len;
+	return data + (__u64)((data + segment - 1) / segment) * (link + head - p->jumbo);
 }
 
 // take_pipe takes the bytes of the packet from the pipe of the rule in a slot. It returns 0, or the
@@ -205,7 +207,8 @@ __noinline int take_pipe(struct cpu *c, __u32 slot)
 	if (!row)
 		return REASON_PIPE;
 	struct pipe *x = &((struct pipe *)row)[r->arg % ROW_PIPES];
-	__s64 cost = (wire_bytes(p) * x->per_byte + (1 << PIPE_SHIFT) - 1) >> PIPE_SHIFT;
+	__s64 cost =
+		(in_segments(p, p->len, 0) * x->per_byte + (1 << PIPE_SHIFT) - 1) >> PIPE_SHIFT;
 	__u64 tag = 0, key = 0;
 	if (x->masked) {
 		tag = pipe_hash(cf->seed + SEED_TABLE, p, x) | 1;

@@ -2,14 +2,23 @@ package kernel
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // allowSuper lets a node's NIC send and take GSO packets above 64 KiB, of both families.
@@ -161,4 +170,58 @@ func TestPipeCountsSegments(t *testing.T) {
 	if least := float64(4<<20) + segments*45; took < least {
 		t.Errorf("the pipe gave %.0f bytes for %d packets, not %.0f", took, n.Packets, least)
 	}
+}
+
+// TestSegmentsCountWhole: a GSO packet takes of its pod's rate and of a pipe what its segments have
+// on the wire, headers included, whatever length its IP header says: the kernel cuts all of it.
+func TestSegmentsCountWhole(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, "pipe 1 config bw 8Mbit/s queue 8000KBytes\n"+
+		"add 10 pipe 1 udp from any to any in\nadd 20 allow ip from any to any\n")
+	e := f.a.endpoint
+	e.Rates = forward.Rates{Out: 8e6, OutBurst: 1 << 30} // a byte takes a microsecond
+	f.must(f.host.Do(func() error { return f.engine.SetEndpoint(e) }))
+	place := f.engine.endpoints[e.Index].Place*2 + uint32(firewall.Out)
+	pipe := f.engine.ids.byKey[f.engine.prog.Pipes[0].Key] & 0xffff
+	at, frame := f.frame(netip.AddrPortFrom(podA, 4000), netip.AddrPortFrom(podB, 53),
+		build.UDP{SrcPort: 4000, DstPort: 53, Len: 16}, 800)
+	short := slices.Clone(frame)
+	copy(short[14:], enginetest.Packet(t, build.IPv4{Src: podA, Dst: podB, TTL: 64},
+		build.UDP{SrcPort: 4000, DstPort: 53, Len: 16}, build.Data(make([]byte, 8))))
+	const head, segment = 20 + 8, 8
+	for what, frame := range map[string][]byte{"its length": frame, "a short length": short} {
+		var b weirBucket
+		f.must(f.engine.objects.Buckets.Lookup(place, &b))
+		rate, full := monotonic()-int64(time.Minute), monotonic()+int64(time.Second)
+		pipeFull := full
+		b.Time = rate
+		f.must(f.engine.objects.Buckets.Put(place, b))
+		f.must(f.engine.objects.RuleRates.Put(pipe, full))
+		if code := f.runSegments(at.index, frame, segment); code != redirected {
+			t.Fatalf("%s: %d", what, code)
+		}
+		f.must(f.engine.objects.Buckets.Lookup(place, &b))
+		f.must(f.engine.objects.RuleRates.Lookup(pipe, &pipeFull))
+		if us := (b.Time - rate) / 1000; us != 100*(14+head+segment) {
+			t.Errorf("%s: %d bytes of the rate, not %d", what, us, 100*(14+head+segment))
+		}
+		if us := (pipeFull - full) / 1000; us != 100*(head+segment) {
+			t.Errorf("%s: %d bytes of the pipe, not %d", what, us, 100*(head+segment))
+		}
+	}
+}
+
+// runSegments has a GSO packet come in.
+func (f *frames) runSegments(index uint32, frame []byte, segment int) int32 {
+	f.t.Helper()
+	context := make([]byte, 192) // struct __sk_buff
+	binary.NativeEndian.PutUint32(context[40:], index)
+	binary.NativeEndian.PutUint32(context[176:], uint32(segment))
+	var code uint32
+	f.must(f.host.Do(func() (err error) {
+		code, err = f.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame, Context: context,
+			DataOut: make([]byte, len(frame)+64)})
+		return err
+	}))
+	return int32(code)
 }
