@@ -40,7 +40,7 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
-		return nat_fragment(c, 0) ? FWD_CONTINUE : FWD_STACK;
+		return nat_fragment(c, FRAG_FOLLOW) ? FWD_CONTINUE : FWD_STACK;
 	make_key(skb, c, p, look);
 	if (look->is_error || look->keyed != KEY_SET)
 		return FWD_STACK;
@@ -57,7 +57,7 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 	}
 	apply_tuple(p, nat, &nat->new);
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(c, 1);
+		nat_fragment(c, FRAG_NOTE);
 	return FWD_CONTINUE;
 }
 

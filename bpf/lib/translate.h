@@ -5,10 +5,13 @@
 #include "nat_clash.h"
 #include "rewrite.h"
 
-// nat_fragment with `note` records the translation of the current packet, a first fragment, for the
-// later ones. Without `note` it translates the current packet, a later fragment, by that record.
-// nat->before is the tuple before the translation.
-__noinline int nat_fragment(struct cpu *c, __u32 note)
+enum { FRAG_FOLLOW, FRAG_NOTE, FRAG_FORGET };
+
+// nat_fragment translates the current packet, a later fragment, as the first was (FRAG_FOLLOW),
+// records the translation of a first fragment for the later ones (FRAG_NOTE), or forgets that of an
+// earlier datagram with the same identification (FRAG_FORGET). nat->before is the tuple before the
+// translation.
+__noinline int nat_fragment(struct cpu *c, __u32 what)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -25,7 +28,9 @@ __noinline int nat_fragment(struct cpu *c, __u32 note)
 	k.recv = p->recv;
 	k.proto = p->version == 4 ? p->proto : 0; // as in frag_key
 	k.dir = p->dir;
-	if (note) {
+	if (what == FRAG_FORGET)
+		return bpf_map_delete_elem(&nat_frags, &k) == 0;
+	if (what == FRAG_NOTE) {
 		struct nat_frag v = {};
 		v.src.hi = p->src_hi;
 		v.src.lo = p->src_lo;
@@ -80,7 +85,7 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
-		return nat_fragment(c, 0) ? NAT_DONE : NAT_NONE;
+		return nat_fragment(c, FRAG_FOLLOW) ? NAT_DONE : NAT_NONE;
 	make_key(skb, c, p, look);
 	if (nat_follow(c, META_WIRE)) {
 		if (unlikely(look->is_error && nat->nat_rule))
@@ -97,10 +102,12 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		apply_tuple(p, nat, &nat->new);
 		nat->make = MAKE_TRANSLATION;
 	} else {
+		if (p->frag & FRAG_FIRST)
+			nat_fragment(c, FRAG_FORGET);
 		return NAT_NONE;
 	}
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(c, 1);
+		nat_fragment(c, FRAG_NOTE);
 	return NAT_DONE;
 }
 
@@ -217,7 +224,7 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER) {
-		if (nat_fragment(c, 0))
+		if (nat_fragment(c, FRAG_FOLLOW))
 			return NAT_DONE;
 		return ifindex && (f->masquerade & MASQUERADE_NAT_RULE || find_masquerade(p, f)) ?
 			       NAT_FAILED :
@@ -241,7 +248,7 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	}
 	// Also where nothing was translated: then the other fragments stay as they are, too.
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(c, 1);
+		nat_fragment(c, FRAG_NOTE);
 	return NAT_DONE;
 }
 
@@ -261,7 +268,7 @@ static __always_inline int nat_outbound(struct __sk_buff *skb, struct cpu *c, st
 		return NAT_FAILED;
 	apply_tuple(p, nat, &nat->new);
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(c, 1);
+		nat_fragment(c, FRAG_NOTE);
 	return NAT_DONE;
 }
 

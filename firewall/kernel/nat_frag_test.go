@@ -114,6 +114,28 @@ func TestFragmentsOfOtherHosts(t *testing.T) {
 	}
 }
 
+// TestFragmentsOfReusedIDs: identifications wrap around within the life of a record. The fragments
+// of a datagram to the host itself follow none of an earlier one to a published port.
+func TestFragmentsOfReusedIDs(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
+	f.publish(8080, 80)
+	first := piece{at: f.nic, src: outsideAddr, dst: hostAddr, id: 77}
+	later := first
+	later.proto = packet.ProtoUDP
+	for _, c := range []struct {
+		port uint16
+		to   netip.Addr
+	}{{8080, podA}, {9999, hostAddr}, {8080, podA}} {
+		first.layer = build.UDP{SrcPort: 4000, DstPort: c.port, Len: 56}
+		for i, x := range []piece{first, later} {
+			if _, _, dst := f.put(x); dst != c.to {
+				t.Errorf("port %d, fragment %d goes to %s, not %s", c.port, i, dst, c.to)
+			}
+		}
+	}
+}
+
 // TestFragmentsBehindOptions: options of IPv6 behind the fragment header are in the first fragment
 // alone, and each fragment may announce another protocol (RFC 8200 4.5). The later ones are
 // translated as the first all the same, but not those of another datagram.
