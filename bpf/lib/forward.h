@@ -316,8 +316,16 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 		if (unlikely(r == NAT_AWAITS_RULE))
 			c->walk.awaits_nat = AWAIT_ERROR;
-		if (r == NAT_DONE && resolve_translated(skb, c, p, nat))
-			return drop(skb, c, cf, REASON_SPOOF);
+		if (r == NAT_DONE) {
+			wrong = resolve_translated(skb, c, p, nat);
+			// The rules would decide about a pod that is gone, and the packet would
+			// stay in the host. Only the stack knows where others than pods are.
+			if (!wrong && nat->translated && !fwd->endpoint[DIR_IN].is_pod &&
+			    (from || !nat_for_others(f)))
+				wrong = REASON_NO_BACKEND;
+		}
+		if (unlikely(wrong))
+			return drop(skb, c, cf, wrong);
 		// the verdict about the first fragment would be recorded for the others
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
 			return drop(skb, c, cf, REASON_NO_BACKEND);

@@ -49,10 +49,8 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
 							   FWD_STACK;
 		tuple_of(p, &nat->orig);
-		if (needs_host_source(p, nat) && !host_source(p, nat, f))
-			return TC_ACT_SHOT;
-		int why = choose_source(c) ? nat_create_loopback(skb, c, p, nat) : REASON_NAT_PORTS;
-		if (why)
+		if ((needs_host_source(p, nat) && !host_source(p, nat, f)) || !choose_source(c) ||
+		    nat_create_loopback(skb, c, p, nat))
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 	}
 	apply_tuple(p, nat, &nat->new);
@@ -86,7 +84,7 @@ __noinline int loopback_to_pod(struct __sk_buff *skb, struct cpu *c)
 		return r;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
-		return TC_ACT_SHOT;
+		return drop(skb, c, cf, REASON_NO_BACKEND);
 	__builtin_memcpy(fwd->macs, to->mac, 6);
 	__builtin_memcpy(fwd->macs + 6, to->host_mac, 6);
 	p->xmit = to->ifindex;

@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 func (v *cluster) publish(port, podPort uint16) {
@@ -326,4 +327,30 @@ func TestErrorsThroughPublishedPorts(t *testing.T) {
 		}
 		u.Close()
 	}
+}
+
+// TestPublishedPortWithoutPod: a start takes pods that are gone away before their ports. Until then
+// nothing passes: the rules would decide about the pod, and a socket of the host would get it.
+func TestPublishedPortWithoutPod(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, openRules)
+	f.publish(8080, 80)
+	f.must(f.engine.DeleteEndpoint(f.a.endpoint.Index))
+	to, drops := netip.AddrPortFrom(hostAddr, 8080), uint64(0)
+	dropped := func(from netip.Addr, code int32) {
+		t.Helper()
+		drops++
+		if n := f.drops(firewall.ReasonNoBackend); code != wasShot || n != drops {
+			t.Errorf("from %s: %d, %d drops, not %d", from, code, n, drops)
+		}
+	}
+	for _, from := range []netip.Addr{outsideAddr, podB} {
+		code, _, _ := f.send(netip.AddrPortFrom(from, 4000), to,
+			build.TCP{Seq: 1, Flags: packet.FlagSYN, Window: 1000})
+		dropped(from, code)
+	}
+	_, frame := f.frame(netip.AddrPortFrom(hostAddr, 4000), to,
+		build.TCP{Seq: 1, Flags: packet.FlagSYN, Window: 1000}, 0)
+	code, _ := f.run(f.engine.objects.WeirLocal, loopback, loopback, frame)
+	dropped(hostAddr, code)
 }
