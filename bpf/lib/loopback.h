@@ -48,6 +48,8 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 		if (!find_published(c, 1))
 			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
 							   FWD_STACK;
+		if (for_host(skb, c))
+			return FWD_STACK;
 		tuple_of(p, &nat->orig);
 		if ((needs_host_source(p, nat) && !host_source(p, nat, f)) || !choose_source(c) ||
 		    nat_create_loopback(skb, c, p, nat))

@@ -54,6 +54,35 @@ __noinline int nat_fragment(struct cpu *c, __u32 what)
 	return 1;
 }
 
+// Defined in next_hop.h.
+__noinline int tcp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening);
+__noinline int udp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening);
+
+// for_host: the packet, whose key is in look->key, belongs to a connection of the host itself,
+// which may have taken the number of a published port for its own end. Of a datagram to a socket
+// that is not connected, a state says so: the other end did not begin the flow.
+__noinline int for_host(struct __sk_buff *skb, struct cpu *c)
+{
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+
+	if (p->proto == PROTO_TCP)
+		return !bare_syn(p->tcp_flags) && tcp_socket(skb, c, 0);
+	if (p->proto == PROTO_UDP && udp_socket(skb, c, 0))
+		return 1;
+	struct maybe flow = current_flow(READ_ONCE(cf->current));
+	key_hash(look, cf, exists(flow) ? number(flow) : 0);
+	if (!find(c, look, cf))
+		return 0;
+	__u32 place = look->place;
+	struct set *s = set_at(place / WAYS);
+	return s && !reclaimable(c, place) &&
+	       !((look->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE);
+}
+
 enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_MASQUERADE, NAT_AWAITS_RULE };
 
 // host_source gives a packet the host's own source: one of the host to a loopback address, or of a
@@ -93,7 +122,8 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		if (look->is_error)
 			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
 		apply_tuple(p, nat, &nat->new);
-	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].is_pod)) {
+	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].is_pod) &&
+		   !for_host(skb, c)) {
 		if (nat->new.dst_lo == p->src_lo && nat->new.dst_hi == p->src_hi &&
 		    !host_source(p, nat, f))
 			return NAT_FAILED;
@@ -102,6 +132,7 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		apply_tuple(p, nat, &nat->new);
 		nat->make = MAKE_TRANSLATION;
 	} else {
+		nat->nat_rule = 0;
 		if (p->frag & FRAG_FIRST)
 			nat_fragment(c, FRAG_FORGET);
 		return NAT_NONE;

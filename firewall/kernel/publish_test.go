@@ -329,6 +329,64 @@ func TestErrorsThroughPublishedPorts(t *testing.T) {
 	}
 }
 
+// TestOwnConnectionsAtPublishedPorts: the host's own connections work whose ports are published,
+// too, as the kernel may choose any port for them: with other hosts, with pods and with itself,
+// and also over UDP sockets that are not connected, where rules keep states.
+func TestOwnConnectionsAtPublishedPorts(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string]string{"stateless": openRules,
+		"stateful": "add allow ip from any to any keep-state\n"} {
+		t.Run(name, func(t *testing.T) {
+			v := newCluster(t, rules)
+			for _, n := range []*nstest.Node{v.outside, v.b.Node, v.host} {
+				v.serve(n, 90)
+			}
+			v.publish(8080, 80)
+			for from, to := range map[string]string{"192.0.2.1:8080": "192.0.2.2:90",
+				"[2001:db8::1]:8080": "[2001:db8::2]:90", "10.88.0.1:8080": "10.88.0.3:90",
+				"[fd00:88::1]:8080": "[fd00:88::3]:90", "127.0.0.1:8080": "127.0.0.1:90",
+				"[::1]:8080": "[::1]:90"} {
+				own := netip.MustParseAddrPort(from).Addr().IsLoopback() // without states
+				v.talkFrom(t, from, to, name == "stateful" && !own)
+			}
+		})
+	}
+}
+
+// talkFrom has the host talk from one of its ends: over TCP, over a connected UDP socket, and
+// perhaps over one that is not.
+func (v *cluster) talkFrom(t *testing.T, from, to string, unconnected bool) {
+	t.Helper()
+	a := netip.MustParseAddrPort(from)
+	for network, local := range map[string]net.Addr{"tcp": net.TCPAddrFromAddrPort(a),
+		"udp": net.UDPAddrFromAddrPort(a)} {
+		d := net.Dialer{LocalAddr: local, Timeout: patience}
+		err := v.host.Do(func() error {
+			c, err := d.Dial(network, to)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return echoWord(c, "word")
+		})
+		if err != nil {
+			t.Errorf("%s from %s to %s: %v", network, from, to, err)
+		}
+	}
+	if !unconnected {
+		return
+	}
+	c, err := v.host.ListenPacket("udp", from)
+	v.must(err)
+	defer c.Close()
+	v.must(c.SetDeadline(time.Now().Add(patience)))
+	_, err = c.WriteTo([]byte("word"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+	v.must(err)
+	if _, _, err := c.ReadFrom(make([]byte, 10)); err != nil {
+		t.Errorf("udp from %s to %s, not connected: %v", from, to, err)
+	}
+}
+
 // TestPublishedPortWithoutPod: a start takes pods that are gone away before their ports. Until then
 // nothing passes: the rules would decide about the pod, and a socket of the host would get it.
 func TestPublishedPortWithoutPod(t *testing.T) {
