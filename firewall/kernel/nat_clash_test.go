@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -196,11 +195,15 @@ func TestClashAtANetkit(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
+	f.engine.mu.Lock()
+	err := f.engine.needLocked("weir_in_netkit") // may take longer than the flow lives
+	f.engine.mu.Unlock()
+	f.must(err)
 	f.goes("through the port", end(podB, 5000), end(hostAddr, 8080), build.UDP{}, netip.AddrPort{},
 		end(podA, 80))
 	f.engine.mu.Lock()
 	f.engine.config.Uppers = 1
-	err := errors.Join(f.engine.needLocked("weir_in_netkit"), f.engine.putConfigLocked())
+	err = f.engine.putConfigLocked()
 	f.engine.mu.Unlock()
 	f.must(err)
 	f.editCPUs(func(c *weirCpu) { c.PassedBefore = 1 })
