@@ -74,8 +74,8 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	if (to_pod | routed)
 		touch_if_begins_or_ends(skb, c, routed);
 	// Of packets to a pod, only answers from a pod of whose published port it is a client are
-	// translated.
-	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
+	// translated, and errors of the host about the path to that pod.
+	if (!from_pod && !routed && (bridged || !is_icmp(p) || (to_pod && !f->published)))
 		return FWD_STACK;
 	nat->instance = routed ? c->walk.nat : 0;
 	int why = translate_leaving(skb, c, p, look, nat, f, ifindex);

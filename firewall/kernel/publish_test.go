@@ -2,9 +2,11 @@ package kernel
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -411,4 +414,32 @@ func TestPublishedPortWithoutPod(t *testing.T) {
 		build.TCP{Seq: 1, Flags: packet.FlagSYN, Window: 1000}, 0)
 	code, _ := f.run(f.engine.objects.WeirLocal, loopback, loopback, frame)
 	dropped(hostAddr, code)
+}
+
+// TestErrorsOfTheHostToPods: what the host says of the path to a published port, that a datagram is
+// too large for the pod or its TTL too small, quotes to a pod what this has sent, as to others.
+func TestErrorsOfTheHostToPods(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, openRules)
+	f.publish(8080, 80)
+	client, port := netip.AddrPortFrom(podB, 4000), netip.AddrPortFrom(hostAddr, 8080)
+	if code, _, dst := f.send(client, port, build.UDP{}); code != redirected ||
+		dst != netip.AddrPortFrom(podA, 80) {
+		t.Fatalf("the datagram: %d to %s", code, dst)
+	}
+	for _, typ := range []uint8{3, 11} {
+		quote := enginetest.Packet(t, build.IPv4{Src: podB, Dst: podA},
+			build.UDP{SrcPort: 4000, DstPort: 80})
+		icmp := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr("10.88.0.1"), Dst: podB},
+			build.ICMP{Type: typ}, build.Data(quote))
+		at := f.podLinks[podB]
+		code, out := f.run(f.engine.objects.WeirOut, 0, at.index,
+			slices.Concat(at.mac[:], []byte{2, 0, 0, 0, 0, 9, 8, 0}, icmp))
+		const quoted = 14 + 20 + 8
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[quoted+16:])),
+			binary.BigEndian.Uint16(out[quoted+22:]))
+		if code != wentUp || to != port {
+			t.Errorf("type %d: %d, about what went to %s, not %s", typ, code, to, port)
+		}
+	}
 }
