@@ -160,7 +160,7 @@ func TestCommands(t *testing.T) {
 	refused("300", "fw", "delete", "100", "300")
 	refused("there is no rule 7", "fw", "zero", "7")
 	refused("there is no table none", "fw", "table", "none", "list")
-	refused("no member", "fw", "table", "none", "delete", "10.0.0.1")
+	refused("there is no table none", "fw", "table", "none", "delete", "10.0.0.1")
 	p.weir("fw", "add", "150", "deny", "ip", "from", "table(bad)", "to", "any")
 	p.weir("fw", "table", "bad", "add", "192.0.2.1")
 	refused("in use by rule 150", "fw", "table", "bad", "destroy")
