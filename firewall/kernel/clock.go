@@ -15,6 +15,10 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
+// clockLag is how many ticks the programs may be behind that clock: the sweep corrects more
+// (check_clock in sweep.h).
+const clockLag = 2
+
 // setClock writes how that clock follows from the count of jiffies: both are moved by the same
 // ticks, whose length is the clock's resolution (kernel/time/posix-timers.c, posix_get_coarse_res).
 func (e *Engine) setClock() error {

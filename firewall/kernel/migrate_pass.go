@@ -35,7 +35,8 @@ type copies struct {
 	prints []uint64 // of an entry as it was copied last; without notDone from the last pass on
 	names  []uint64 // of the entry here that it became
 
-	followed int64 // Engine.now before the hooks changed: what our programs saw is later; or 0
+	// A time before the hooks changed, or 0: what our programs saw is later, by their own clock.
+	followed int64
 }
 
 func newCopies(p *previousPins) *copies {
@@ -273,7 +274,7 @@ func (e *Engine) followLocked() error {
 		}
 		before = n
 	}
-	e.previous.copies.followed = e.now()
+	e.previous.copies.followed = e.now() - clockLag*e.config.Tick
 	return nil
 }
 
