@@ -2,15 +2,15 @@ package kernel
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // slowPathIDs returns the ids of the second programs that hooks call.
@@ -128,29 +128,11 @@ func TestHookWithoutItsSecondProgram(t *testing.T) {
 	run(2, wentUp)
 }
 
-// stayOnOneCPU binds the test to one CPU, whose caches it tests.
-func stayOnOneCPU(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
-	cpu := 0
-	for !all.IsSet(cpu) {
-		cpu++
-	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestCachedDrop: what a cached rule refuses is dropped and counted by the first program of a hook.
 // While drops are watched, the second one drops and reports it.
 func TestCachedDrop(t *testing.T) {
 	t.Parallel()
-	stayOnOneCPU(t)
+	stayOnFirstCPU(t)
 	e := newEngine(t)
 	a := newAsker(t, e, "add 100 deny udp from any to any 53\nadd 200 allow ip from any to any\n")
 	drop := func(want uint64) {
@@ -173,4 +155,21 @@ func TestCachedDrop(t *testing.T) {
 	drop(2)
 	a.must(e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms)))
 	drop(3)
+}
+
+// TestCachedRuleOfAForwardedPacket: the rules where a forwarded packet leaves decide about it, too,
+// if a rule without a state lets it pass where it comes in, and that rule is cached.
+func TestCachedRuleOfAForwardedPacket(t *testing.T) {
+	f := newFrames(t, "add 1 check-state\nadd 10 allow udp from any to any in\n"+
+		"add 20 deny udp from any to any 99 out\nadd 30 allow ip from any to any keep-state\n")
+	for _, from := range []netip.AddrPort{end(outsideAddr, 1000), end(podB, 1000)} {
+		for range 20 { // each CPU has its own cache
+			if code, _, _ := f.sendData(from, end(podA, 98), build.UDP{}, 20); code != redirected {
+				t.Errorf("from %s: what may leave ends with %d", from, code)
+			}
+			if code, _, _ := f.sendData(from, end(podA, 99), build.UDP{}, 20); code != wasShot {
+				t.Errorf("from %s: what may not leave ends with %d", from, code)
+			}
+		}
+	}
 }
