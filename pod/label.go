@@ -107,14 +107,13 @@ func (m *Manager) relabel(all []*relabelling) (err error) {
 		if err == nil {
 			return
 		}
+		if together != nil {
+			together.Discard()
+			err = errors.Join(err, m.store.removeChange())
+		}
 		for i, r := range all {
 			if r.record != nil {
 				r.record.Discard()
-			}
-			if together != nil {
-				together.Discard()
-				err = errors.Join(err, m.store.removeChange())
-				together = nil
 			}
 			if i < entered {
 				err = errors.Join(err, m.config.OnLabel(r.after, r.before), m.store.save(&r.before))

@@ -141,14 +141,19 @@ func (e *lateEngine) Detach(index uint32) error {
 func (*lateEngine) SetInterfaces([]firewall.Interface) error { return nil }
 func (*lateEngine) FollowNAT() error                         { return nil }
 
+// hooksOf returns the hooks of a node that guards eth*.
+func hooksOf(e *lateEngine, r *Router) *Hooks {
+	log := slog.New(slog.DiscardHandler)
+	return NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
+		Links: NewLinks(), Router: r, Tunnel: noTunnel{}, Log: log,
+		Problems: &problem.List{Log: log}})
+}
+
 // TestReattachWhileTheKernelIsBusy: each request may take seconds, and the watchdog waits for the
 // pass. So one that is not answered ends it, and the next pass does the rest.
 func TestReattachWhileTheKernelIsBusy(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
 	e := &lateEngine{}
-	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
-		Links: NewLinks(), Router: &Router{}, Tunnel: noTunnel{}, Log: log,
-		Problems: &problem.List{Log: log}})
+	h := hooksOf(e, &Router{})
 	const n = 20
 	list := func() {
 		for i := 1; i <= n; i++ {
@@ -186,10 +191,7 @@ func TestReattachWhileTheKernelIsBusy(t *testing.T) {
 func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 	node := nstest.New(t).Node("host")
 	names := []string{"new0", "new1", "new2"}
-	log := slog.New(slog.DiscardHandler)
-	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: &lateEngine{},
-		Links: NewLinks(), Router: NewRouter(""), Tunnel: noTunnel{}, Log: log,
-		Problems: &problem.List{Log: log}})
+	h := hooksOf(&lateEngine{}, NewRouter(""))
 	h.config.Router.before.Store(&map[string]string{})
 	asked, late := 0, true
 	h.config.Router.kind = func(string) (string, error) {
@@ -233,11 +235,8 @@ func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 // TestHooksThatStay: hooks that cannot be removed are a problem until they are gone, or until the
 // interface is to be guarded again.
 func TestHooksThatStay(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
 	e := &lateEngine{}
-	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
-		Links: NewLinks(), Router: &Router{}, Tunnel: noTunnel{}, Log: log,
-		Problems: &problem.List{Log: log}})
+	h := hooksOf(e, &Router{})
 	step := func(name string, stay bool, problems int) {
 		t.Helper()
 		if e.stay = nil; stay {
@@ -276,11 +275,8 @@ func TestHooksThatStay(t *testing.T) {
 // TestDetachWhileTheKernelIsBusy: of many interfaces that went, one whose hooks cannot be removed
 // in time is enough for a pass, as in TestReattachWhileTheKernelIsBusy.
 func TestDetachWhileTheKernelIsBusy(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
 	e := &lateEngine{}
-	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
-		Links: NewLinks(), Router: &Router{}, Tunnel: noTunnel{}, Log: log,
-		Problems: &problem.List{Log: log}})
+	h := hooksOf(e, &Router{})
 	const n = 20
 	for _, kind := range []nl.EventKind{nl.LinkSet, nl.LinkGone} {
 		for i := 1; i <= n; i++ {

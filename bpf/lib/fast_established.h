@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The fast path takes most of the packets that struct fast_packet describes. These are packets of a
-// flow with a state whose rule lets them pass, and the first packet of a UDP flow or a TCP
-// connection whose rule is cached. It decodes only what it needs, for established flows into
-// registers. It leaves all other packets to the slow path. The slow path decides the same about
-// each packet that the fast path takes. Here are established flows; fast_decide.h has the others.
+// flow with a state whose rule lets them pass, and packets without a state whose rule is cached. It
+// decodes only what it needs, for established flows into registers. It leaves all other packets to
+// the slow path. The slow path decides the same about each packet that the fast path takes. Here
+// are established flows; fast_decide.h has the others.
 #pragma once
 
 #include "fast_decode.h"

@@ -69,7 +69,7 @@ func readNft(s *ruleset, src Source) error {
 		heard: map[string]bool{}, dormant: map[string]bool{}}
 	for _, o := range doc.Nftables {
 		if o.Table != nil && !o.Table.inForce() {
-			r.sleeps(o.Table)
+			r.leaveDormant(o.Table)
 		}
 		for _, set := range []*nftSet{o.Set, o.Map} {
 			if set != nil {
@@ -136,8 +136,9 @@ func (t *nftTable) inForce() bool {
 	return !slices.ContainsFunc(words, func(w any) bool { return w != "owner" && w != "persist" })
 }
 
-// sleeps records a table that is dormant. nft 1.0.6 writes any word in place of that flag.
-func (r *nftReader) sleeps(t *nftTable) {
+// leaveDormant records that a dormant table is left out. nft 1.0.6 writes any word in place of that
+// flag.
+func (r *nftReader) leaveDormant(t *nftTable) {
 	r.dormant[nftKey(t.Family, t.Name, "")] = true
 	r.set.remarks = append(r.set.remarks, Remark{Place: Place{File: r.source},
 		Text: "table " + t.Family + " " + t.Name, Left: true, Effect: EffectUnknown,
