@@ -189,6 +189,9 @@ func mixOnTwoCPUs(t *testing.T, packets int) {
 			f.setConfig(func(c *weirConfig) {
 				c.Sets, c.TrackSets = 64, 8
 				c.MaxStates, c.MaxHalfOpen, c.MaxNats, c.MaxPodNats = 450, 150, 100, 60
+				// The batch of the default limit is larger than this limit: what one CPU has
+				// not yet counted as removed would keep the other from making any state.
+				c.Batch = c.MaxStates / 20 / 2
 				// the sweep of the kernel removes nothing while the table is read
 				hour := int64(time.Hour)
 				c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = hour, hour, hour, hour
