@@ -59,7 +59,7 @@ func (c *conn) feed() {
 // deliver sends what a connection has not got yet, and returns what to wait for.
 func (c *conn) deliver(at *position) (<-chan struct{}, error) {
 	for {
-		segments, wait, _, lost := c.server.state.take(at)
+		segments, wait, lost := c.server.state.take(at)
 		switch {
 		case lost:
 			if err := c.difference(at); err != nil {

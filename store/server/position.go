@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/weirnet/weir/store"
@@ -46,36 +47,37 @@ const (
 	maxLag = 64
 )
 
-// take returns the frames that a connection gets next, and moves it forward. frames is empty and
-// wait set when there is nothing: wait is closed when there is. lost means that the log has
+// take returns the segments that a connection gets next, and moves it forward. There are none, and
+// wait is set, when there is nothing: wait is closed when there is. lost means that the log has
 // forgotten what the connection needs.
 //
 // A connection that is far behind gets what changed since then as one batch of the newest values.
 // Where that begins is rounded down, so that all that are behind share a few of them: a change that
 // a client has already is the same again, or newer.
-func (s *state) take(p *position) (frames []*segment, wait <-chan struct{}, merged, lost bool) {
+func (s *state) take(p *position) (segments []*segment, wait <-chan struct{}, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.nextLocked()
 	switch {
 	case p.next < s.first:
-		return nil, nil, false, true
+		return nil, nil, true
 	case p.next == next:
 		if p.counted != next {
 			p.counted = next
 			s.current++
 		}
-		return nil, s.published, false, false
+		return nil, s.published, false
 	case next-p.next <= maxLag:
 		from := p.next - s.first
 		to := min(from+perTurn, uint64(len(s.segments)))
 		p.next = s.first + to
-		return s.segments[from:to:to], nil, false, false
+		// A copy: the log clears its places while a slow connection writes.
+		return slices.Clone(s.segments[from:to]), nil, false
 	}
 	from := max(p.next/maxLag*maxLag, s.first)
 	p.next = next
 	if g := s.merged[from]; g != nil {
-		return []*segment{g}, nil, true, false
+		return []*segment{g}, nil, false
 	}
 	g := &segment{}
 	for _, one := range s.segments[from-s.first:] {
@@ -83,7 +85,7 @@ func (s *state) take(p *position) (frames []*segment, wait <-chan struct{}, merg
 		g.revision = one.revision
 	}
 	s.merged[from] = g
-	return []*segment{g}, nil, true, false
+	return []*segment{g}, nil, false
 }
 
 // Buckets are packed in groups, which pack better, and alone.

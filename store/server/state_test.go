@@ -98,11 +98,13 @@ func (r *reader) begin(t *testing.T, s *state) (continued bool) {
 // turn takes once what there is.
 func (r *reader) turn(t *testing.T, s *state) (more, merged bool) {
 	t.Helper()
-	segments, wait, merged, lost := s.take(r.at)
+	from := r.at.next
+	segments, wait, lost := s.take(r.at)
 	if lost {
 		r.difference(t, s)
 		return true, false
 	}
+	merged = r.at.next-from > maxLag
 	for _, g := range segments {
 		frame := g.frameWhole
 		if r.at.exact {
@@ -221,7 +223,7 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("the log has %d bytes, %d segments, %d marks", s.bytes, len(s.segments),
 			len(s.marks))
 	}
-	if _, _, _, lost := s.take(slow.at); !lost {
+	if _, _, lost := s.take(slow.at); !lost {
 		t.Error("what was forgotten is not missed")
 	}
 	for more := true; more; {
@@ -300,7 +302,7 @@ func TestBrake(t *testing.T) {
 		s.mu.Unlock()
 		for _, p := range at[:current] {
 			for wait := false; !wait; {
-				_, ready, _, _ := s.take(p)
+				_, ready, _ := s.take(p)
 				wait = ready != nil
 			}
 		}
@@ -322,5 +324,32 @@ func TestBrake(t *testing.T) {
 	}
 	if s.brake != 0 {
 		t.Errorf("%v after all keep up again", s.brake)
+	}
+}
+
+// TestTakenStays: what a slow connection has taken stays with it while the log forgets it.
+func TestTakenStays(t *testing.T) {
+	s := newState()
+	s.apply(store.Batch{Revision: 1}, 0)
+	value := make([]byte, 1<<20)
+	revision := int64(1)
+	publish := func() {
+		for range maxLog / len(value) {
+			revision++
+			s.apply(store.Batch{Revision: revision, Changes: []store.Change{{Entry: store.Entry{
+				Key: "k", Value: value, Revision: revision}}}}, 0)
+		}
+	}
+	publish()
+	publish()
+	taken, _, _ := s.take(&position{next: s.first})
+	publish()
+	if len(taken) != perTurn {
+		t.Fatalf("%d segments", len(taken))
+	}
+	for i, g := range taken {
+		if g == nil {
+			t.Errorf("segment %d is gone", i)
+		}
 	}
 }
