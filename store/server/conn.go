@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -31,7 +32,8 @@ type conn struct {
 	running sync.WaitGroup
 
 	writing sync.Mutex
-	moved   time.Time // guarded by writing: when the deadline of writing was set
+	moved   time.Time    // guarded by writing: when the deadline of writing was set
+	wrote   atomic.Int64 // bytes
 
 	mu       sync.Mutex
 	admitted Admission
@@ -233,6 +235,7 @@ func (c *conn) write(frames []byte) error {
 			c.cancel()
 			return err
 		}
+		c.wrote.Add(int64(n))
 		frames = frames[n:]
 	}
 	return nil

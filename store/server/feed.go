@@ -69,19 +69,32 @@ func (c *conn) deliver(at *position) (<-chan struct{}, error) {
 		case wait != nil:
 			return wait, nil
 		}
-		for _, g := range segments {
-			// Where it begins, a connection may have transactions of the segment already: the copy
-			// that it was compared with had those of the open one.
-			frame := g.frameWhole
-			if at.exact {
-				frame = g.frame
-			}
-			if err := c.write(frame()); err != nil {
-				return nil, err
-			}
-			at.exact = true
+		if err := c.send(segments, at); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// send sends segments, and forgets each when it is sent.
+func (c *conn) send(segments []*segment, at *position) error {
+	unsent := c.server.state.unsent
+	unsent.hold(c, blocksOf(segments))
+	defer unsent.release(c)
+	for i, g := range segments {
+		// Where it begins, a connection may have transactions of the segment already: the copy that
+		// it was compared with had those of the open one.
+		frame := g.frameWhole
+		if at.exact {
+			frame = g.frame
+		}
+		if err := c.write(frame()); err != nil {
+			return err
+		}
+		at.exact = true
+		segments[i] = nil
+		unsent.written(c, &g.block)
+	}
+	return nil
 }
 
 // start decides how a client begins: it continues, or gets the difference.
@@ -171,10 +184,15 @@ func (c *conn) difference(at *position) error {
 		return c.wait("this host has begun often")
 	}
 	parts, revision, next := c.server.state.difference(have)
-	for _, k := range parts {
+	unsent := c.server.state.unsent
+	unsent.hold(c, blocksOf(parts))
+	defer unsent.release(c)
+	for i, k := range parts {
 		if err := c.write(k.frames()); err != nil {
 			return err
 		}
+		parts[i] = nil
+		unsent.written(c, &k.block)
 	}
 	*at = next
 	return c.write(wire.CopyEnd(revision))

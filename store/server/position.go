@@ -83,7 +83,9 @@ func (s *state) take(p *position) (segments []*segment, wait <-chan struct{}, lo
 	for _, one := range s.segments[from-s.first:] {
 		g.changes = append(g.changes, one.changes...)
 		g.revision = one.revision
+		g.size += one.size
 	}
+	g.bytes = g.size
 	s.merged[from] = g
 	return []*segment{g}, nil, false
 }
@@ -99,6 +101,7 @@ type part struct {
 	buckets []wire.Bucket
 	packed  []byte
 	busy    chan struct{} // closed when it is packed
+	block
 }
 
 // difference returns the parts of the copy that differ from a client's digests, the revision, and
@@ -138,6 +141,7 @@ func (s *state) partLocked(at **part, first, n int) *part {
 			k.packed = wire.CopyParts(k.buckets)
 			k.buckets = nil
 			close(k.busy)
+			s.unsent.packed(&k.block, len(k.packed))
 		}()
 		*at = k
 	}

@@ -93,6 +93,7 @@ type Counters struct {
 	Accepted, Refused, Ended atomic.Uint64 // connections; ended: those of removed certificates
 	Continues, Differences   atomic.Uint64 // how connections began to follow
 	Overtaken                atomic.Uint64 // differences that a newer one of the certificate ended
+	Slow                     atomic.Uint64 // connections that ended: unsent
 	Waits                    atomic.Uint64 // sent elsewhere
 	Throttled                atomic.Uint64 // transactions that waited for their turn
 	NoSpace                  atomic.Uint64 // transactions that the database has no space for
@@ -141,7 +142,9 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
+	s := newState()
+	s.unsent.most = 2 * c.MaxCopy
+	return &Server{config: c, beat: newBeat(), state: s, conns: map[*conn]bool{},
 		budgets:     map[identity.Serial]*rate.Limiter{},
 		differing:   map[identity.Serial]*conn{},
 		began:       map[identity.Serial]*rate.Limiter{},

@@ -44,6 +44,7 @@ type state struct {
 
 	buckets [store.Buckets]*part // packed; nil: changed since
 	groups  [groups]*part
+	unsent  *unsent             // what connections have to write of parts and segments
 	merged  map[uint64]*segment // from a segment to the end of the log
 }
 
@@ -53,6 +54,7 @@ type segment struct {
 	changes  []store.Change
 	before   map[string][]byte // values of its keys before it; nil: there was none
 	size     int
+	block
 
 	deltas, whole frames
 }
@@ -121,7 +123,7 @@ type mark struct {
 func newState() *state {
 	return &state{closed: make(chan struct{}), ready: make(chan struct{}), open: &segment{},
 		copy: store.NewCopy(store.Snapshot{}), published: make(chan struct{}),
-		merged: map[uint64]*segment{}}
+		merged: map[uint64]*segment{}, unsent: newUnsent(2 * store.MaxCopy)}
 }
 
 // get returns an entry of the copy.
@@ -246,6 +248,7 @@ func (s *state) publishLocked() {
 		return
 	}
 	s.adaptLocked()
+	s.open.bytes = s.open.size
 	s.segments = append(s.segments, s.open)
 	s.changes += len(s.open.changes)
 	s.bytes += s.open.size

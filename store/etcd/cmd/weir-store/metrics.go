@@ -81,6 +81,8 @@ func serverMetrics(s *server.Server) []observe.Metric {
 			"since the copy would be too large.", c.Large.Load()),
 		counter("weir_store_server_overtaken_total", "Differences that ended, since a newer one "+
 			"of the same certificate began.", c.Overtaken.Load()),
+		counter("weir_store_server_slow_total", "Connections that ended, since there is no memory "+
+			"for what slow ones have not taken yet.", c.Slow.Load()),
 		counter("weir_store_server_throttled_total",
 			"Transactions that waited, since their certificate writes much.", c.Throttled.Load()),
 		counter("weir_store_server_no_space_total",
