@@ -3,10 +3,10 @@ package kernel
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -16,17 +16,15 @@ import (
 // get a cookie, once, and about no other. One that a policy wants answered encrypted gets a state.
 func TestCookiesAskPoliciesLate(t *testing.T) {
 	t.Parallel()
-	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
-	g := newPairLabWith(t, webRules, o)
+	g := newPairLab(t, webRules)
+	g.needCookies(t)
 	listenTCP(t, g.server, "[::]:8080")
 	listenTCP(t, g.server, "[::]:8081")
 	if err := g.engine.Load(compile(t,
 		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	f := g.floodUntilCookies(t, 8080)
-	stopFlood(t, f)
+	g.keepCookiesOn(t)
 	asked := g.engine.noteLookUps(t, "ask_policy", "policies")
 	if err := g.engine.SetStack(false, []Policy{policy("10.0.0.1/32", "12.0.0.2/32")}); err != nil {
 		t.Fatal(err)
@@ -55,6 +53,9 @@ func TestCookiesAskPoliciesLate(t *testing.T) {
 			if got := asked(); int32(ret) != c.want || got != c.asked {
 				t.Errorf("%s: the program said %d, not %d; policies are asked: %v", c.what,
 					int32(ret), c.want, got)
+			}
+			if _, err := g.engine.ageAnswers(-time.Hour); err != nil { // the next one is early
+				return err
 			}
 		}
 		return nil

@@ -32,9 +32,7 @@ func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
 // floodUntilCookies is synFlood, and returns when cookies are on.
 func (g *pairLab) floodUntilCookies(t *testing.T, port uint16) *nstest.Frames {
 	t.Helper()
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
+	g.needCookies(t)
 	f := g.synFlood(t, port)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	return f
@@ -156,9 +154,7 @@ func TestCookiesBehindEstablished(t *testing.T) {
 		"add allow tcp from any to me 8080 setup keep-state\n"+
 		"add allow ipv6-icmp from any to any\n", o)
 	listenTCP(t, g.server, "[::]:8080")
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
+	g.needCookies(t)
 	to := []string{"10.0.0.1:8080", "[fd00::1]:8080"}
 	for _, a := range to { // the verdict is cached
 		if err := g.echoes(a, 1<<20); err != nil {
@@ -193,9 +189,7 @@ func TestSYNCookies(t *testing.T) {
 	)); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Impossible != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
-	}
+	g.needCookies(t)
 	to := []string{"10.0.0.1:8080", "[fd00::1]:8080"}
 	for _, a := range to {
 		if err := g.echoes(a, 3<<20); err != nil {
