@@ -96,7 +96,7 @@ func TestLongKilledAddsLeaveNothing(t *testing.T) {
 		}
 	}
 	steady.end(t)
-	if out, err := stays.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
+	if out, err := stays.Command("ping", "-c1", "-W300", "10.88.0.1").CombinedOutput(); err != nil {
 		t.Errorf("the pod that stays: %v\n%s", err, out)
 	}
 }
@@ -130,7 +130,7 @@ func TestKilledAgentMidAttach(t *testing.T) {
 		if out, _ := h.cni("ADD", id, node.Path(), config); out["ips"] == nil {
 			t.Fatalf("ADD after the agent was killed: %v", out)
 		}
-		if out, err := node.Command("ping", "-c1", "-W10",
+		if out, err := node.Command("ping", "-c1", "-W300",
 			"10.88.0.1").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", id, err, out)
 		}

@@ -344,7 +344,7 @@ func TestLongestName(t *testing.T) {
 	h := newPodHost(t, "add allow icmp from any to any via pod:nnnnnnnn* keep-state\n")
 	node := h.lab.Node("long")
 	h.weir("pod", "attach", "--name", long, node.Path())
-	if out, err := node.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
+	if out, err := node.Command("ping", "-c1", "-W300", "10.88.0.1").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	other, _ := h.attach("other")

@@ -247,7 +247,7 @@ func (h *podHost) pluginVersion(id, version string) {
 	t.Logf("%s ADD took %v", version, took)
 	first := result["ips"].([]any)[0].(map[string]any)
 	address := netip.MustParsePrefix(first["address"].(string)).Addr()
-	if out, err := h.host.Command("ping", "-c1", "-W10",
+	if out, err := h.host.Command("ping", "-c1", "-W300",
 		address.String()).CombinedOutput(); err != nil {
 		t.Errorf("%s: ping %s: %v\n%s", version, address, err, out)
 	}

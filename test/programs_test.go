@@ -179,7 +179,7 @@ func (w *programOutput) await(t *testing.T, what string) {
 // ping sends one and waits for its answer.
 func ping(from *nstest.Node, args ...string) error {
 	if out, err := from.Command("ping",
-		append([]string{"-c1", "-W60"}, args...)...).CombinedOutput(); err != nil {
+		append([]string{"-c1", "-W300"}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ping: %w\n%s", err, out)
 	}
 	return nil

@@ -255,7 +255,7 @@ func TestFwdCannot(t *testing.T) {
 				return
 			}
 			for _, remote := range remotes {
-				out, err := u.client.Command("ping", "-c1", "-W10", "-t1", remote).CombinedOutput()
+				out, err := u.client.Command("ping", "-c1", "-W300", "-t1", remote).CombinedOutput()
 				if err == nil || !strings.Contains(strings.ToLower(string(out)), "exceeded") {
 					t.Errorf("hop limit 1 to %s: %v: %s", remote, err, out)
 				}

@@ -200,29 +200,29 @@ func TestHopLimit(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2", "10.88.0.3", "fd00:88::3"} {
-		out, err := v.a.Command("ping", "-c1", "-W10", "-t1", to).CombinedOutput()
+		out, err := v.a.Command("ping", "-c1", "-W300", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
 		if err == nil || !strings.Contains(text, "time to live exceeded") &&
 			!strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 1: %v: %s", to, err, out)
 		}
-		out, err = v.a.Command("ping", "-c1", "-W10", "-t2", to).CombinedOutput()
+		out, err = v.a.Command("ping", "-c1", "-W300", "-t2", to).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
 		}
 	}
-	out, err := v.b.Command("ping", "-c1", "-W10", "10.88.0.2").CombinedOutput()
+	out, err := v.b.Command("ping", "-c1", "-W300", "10.88.0.2").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ttl=63") {
 		t.Errorf("one hop away: %v: %s", err, out)
 	}
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
-		out, err := v.outside.Command("ping", "-c1", "-W60", "-t1", to).CombinedOutput()
+		out, err := v.outside.Command("ping", "-c1", "-W300", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
 		if err == nil || !strings.Contains(text, "time to live exceeded") &&
 			!strings.Contains(text, "hop limit") {
 			t.Errorf("from outside to %s with a hop limit of 1: %v: %s", to, err, out)
 		}
-		if out, err := v.outside.Command("ping", "-c1", "-W60", "-t2",
+		if out, err := v.outside.Command("ping", "-c1", "-W300", "-t2",
 			to).CombinedOutput(); err != nil {
 			t.Errorf("from outside to %s with a hop limit of 2: %v: %s", to, err, out)
 		}
@@ -241,7 +241,7 @@ func TestSmallPod(t *testing.T) {
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
 		for _, from := range []*nstest.Node{v.outside, v.b.Node} {
-			out, _ := from.Command("ping", "-c1", "-W60", "-s1400", "-Mdo", to).CombinedOutput()
+			out, _ := from.Command("ping", "-c1", "-W300", "-s1400", "-Mdo", to).CombinedOutput()
 			if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
 				!strings.Contains(text, "too big") {
 				t.Errorf("from %s to %s: no answer that 1400 bytes are too many: %s", from, to, out)
@@ -283,13 +283,13 @@ func TestErrorsFromRouters(t *testing.T) {
 		n.IP("link set " + at + " mtu 1280")
 	}
 	for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
-		out, err := v.a.Command("ping", "-c1", "-W60", "-t2", to).CombinedOutput()
+		out, err := v.a.Command("ping", "-c1", "-W300", "-t2", to).CombinedOutput()
 		if text := strings.ToLower(string(out)); err == nil ||
 			!strings.Contains(text, "time to live exceeded") &&
 				!strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
 		}
-		out, _ = v.a.Command("ping", "-c1", "-W60", "-s1400", "-Mdo", to).CombinedOutput()
+		out, _ = v.a.Command("ping", "-c1", "-W300", "-s1400", "-Mdo", to).CombinedOutput()
 		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
 			!strings.Contains(text, "too big") {
 			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
@@ -315,7 +315,7 @@ func TestSmallLink(t *testing.T) {
 	v.host.IP("link set eth0 mtu 1280")
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
-		args := []string{"ping", "-c1", "-W10", "-s1400", "-Mdo", to}
+		args := []string{"ping", "-c1", "-W300", "-s1400", "-Mdo", to}
 		out, _ := v.a.Command(args[0], args[1:]...).CombinedOutput()
 		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
 			!strings.Contains(text, "too big") {

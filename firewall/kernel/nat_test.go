@@ -53,7 +53,7 @@ func framesOf(v *cluster) *frames {
 		f.podLinks[r.endpoint.Addrs[0]] = crossing{r.endpoint.Index, r.endpoint.HostMAC}
 	}
 	// The NIC knows its neighbours: one packet there and back.
-	v.must(v.host.Command("ping", "-c", "1", "-W", "60", outsideAddr.String()).Run())
+	v.must(v.host.Command("ping", "-c", "1", "-W", "300", outsideAddr.String()).Run())
 	return f
 }
 

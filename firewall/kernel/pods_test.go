@@ -249,7 +249,7 @@ func reach(n *nstest.Node, to string) error {
 }
 
 func ping(n *nstest.Node, args ...string) error {
-	out, err := n.Command("ping", append([]string{"-c1", "-W10"}, args...)...).CombinedOutput()
+	out, err := n.Command("ping", append([]string{"-c1", "-W300"}, args...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ping %v: %w: %s", args, err, out)
 	}

@@ -61,7 +61,7 @@ func (v *routeLab) setMTU(mtu string) {
 func (v *routeLab) tooBig(to string, size int) bool {
 	v.t.Helper()
 	v.forget()
-	out, err := v.a.Command("ping", "-c1", "-W60", fmt.Sprint("-s", size), "-Mdo",
+	out, err := v.a.Command("ping", "-c1", "-W300", fmt.Sprint("-s", size), "-Mdo",
 		to).CombinedOutput()
 	text := strings.ToLower(string(out))
 	if reported := strings.Contains(text, "frag needed") ||

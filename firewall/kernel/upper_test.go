@@ -53,6 +53,11 @@ func newOnUpper(t *testing.T, make ...string) *onUpper {
 	u.upper = u.addInterface("up0", hostAddrs)
 	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
 	u.awaitCarrier(u.host.Netlink(), "up0")
+	// By default an address that does not answer within three seconds is unreachable.
+	for _, family := range []string{"ipv4", "ipv6"} {
+		u.host.Sysctl("net."+family+".neigh.up0.mcast_solicit", "300")
+		u.outside.Sysctl("net."+family+".neigh.eth0.mcast_solicit", "300")
+	}
 	u.publish(8080, 80)
 	u.masquerade(40000, 41000)
 	u.serve(u.a.Node, 80)
