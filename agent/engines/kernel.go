@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
@@ -79,8 +80,22 @@ func (e *Pair) SetQdiscLinks(indexes []uint32) error { return e.kernel.SetQdiscL
 // SetEndpoint implements forward.Forwarder.
 func (e *Pair) SetEndpoint(p forward.Endpoint) error { return e.kernel.SetEndpoint(p) }
 
-// DeleteEndpoint implements forward.Forwarder.
-func (e *Pair) DeleteEndpoint(index uint32) error { return e.kernel.DeleteEndpoint(index) }
+// DeleteEndpoint implements forward.Forwarder. The next pod with an address of this one gets no
+// state of it, in the tunnel either.
+func (e *Pair) DeleteEndpoint(index uint32) error {
+	if t := e.tunnel.Load(); t != nil {
+		own := e.kernel.EndpointAddrs(index)
+		if _, err := t.DeleteStates(func(s firewall.State) bool {
+			return slices.Contains(own, s.From.Addr()) || slices.Contains(own, s.To.Addr())
+		}); err != nil {
+			return err
+		}
+	}
+	return e.kernel.DeleteEndpoint(index)
+}
+
+// EndpointAddrs returns the addresses of the pod with a host end.
+func (e *Pair) EndpointAddrs(index uint32) []netip.Addr { return e.kernel.EndpointAddrs(index) }
 
 // Endpoints implements forward.Forwarder.
 func (e *Pair) Endpoints() ([]forward.EndpointCounters, error) { return e.kernel.Endpoints() }

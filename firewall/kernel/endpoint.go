@@ -184,16 +184,32 @@ func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
 	return errors.Join(errs...)
 }
 
+// endpointLocked returns a pod that is known, or is being forgotten.
+func (e *Engine) endpointLocked(index uint32) (v weirEndpoint, known bool) {
+	if v, known = e.endpoints[index]; !known {
+		v, known = e.undeleted[index]
+	}
+	return v, known
+}
+
+// EndpointAddrs returns the addresses of a pod whose states may not have ended yet.
+func (e *Engine) EndpointAddrs(index uint32) (addrs []netip.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, _ := e.endpointLocked(index)
+	for _, a := range v.Addr[:v.Count] {
+		addrs = append(addrs, a.addr())
+	}
+	return addrs
+}
+
 // DeleteEndpoint forgets a pod, see forward.Forwarder. Its interface stays guarded for as long as
 // it exists. After an error a repeat does what is left: while states of the pod are there, no other
 // pod may get its addresses. The kernel keeps the endpoint until they have ended: if this process
 // ends before, a repeat by the next engine does what is left, too.
 func (e *Engine) DeleteEndpoint(index uint32) error {
 	e.mu.Lock()
-	v, known := e.endpoints[index]
-	if !known {
-		v, known = e.undeleted[index]
-	}
+	v, known := e.endpointLocked(index)
 	if !known {
 		e.mu.Unlock()
 		return nil
