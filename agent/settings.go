@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/internal/similar"
 )
 
@@ -108,7 +108,7 @@ func lifetime(v any) (d time.Duration, err error) {
 // ReadSettings reads a settings file. Unknown keys and values out of range are refused, naming the
 // place.
 func ReadSettings(file string) (Settings, error) {
-	text, err := os.ReadFile(file)
+	text, err := configfile.Read(file)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/configfile"
 )
 
 // The names of the checks that decide and Probe treat specially.
@@ -25,7 +26,7 @@ const (
 )
 
 // checks lists the features that Weir uses of a kernel.
-func checks(pins string) []check {
+func checks(pins string, files []string) []check {
 	return []check{
 		{"kernel", true, "older kernels do not have all that Weir needs, and are not tested",
 			"run a kernel of 6.1 or later (Debian 12 has it)", kernelVersion},
@@ -74,6 +75,21 @@ func checks(pins string) []check {
 		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted",
 			"modprobe -a inet_diag tcp_diag", sockDiag},
 		{"namespaces", false, "weir demo cannot run", "", namespaces},
+		{"own files", false, "who can change them decides what this host lets in",
+			"let only root write them and the directories above them", ownFiles(files)},
+	}
+}
+
+// ownFiles is the check that only root can change files.
+func ownFiles(files []string) func() (string, error) {
+	return func() (string, error) {
+		var errs []error
+		for _, f := range files {
+			if w := configfile.Warning(f); w != "" {
+				errs = append(errs, errors.New(w))
+			}
+		}
+		return "only root can change them", errors.Join(errs...)
 	}
 }
 

@@ -33,10 +33,11 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Probe tries everything. pins is the directory for pinned objects; it is looked at, not changed.
-func Probe(pins string) Report {
+// Probe tries everything. pins is the directory for pinned objects, and files are those that decide
+// what the node does; they are looked at, not changed.
+func Probe(pins string, files ...string) Report {
 	r := Report{Version: 1, Kernel: release(), Able: true}
-	for _, c := range checks(pins) {
+	for _, c := range checks(pins, files) {
 		f := Finding{Name: c.name, Needed: c.needed, Present: true}
 		detail, err := c.try()
 		f.Detail = detail

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -44,7 +45,7 @@ type Initial struct {
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
 func (s *savedRules) first(rules string, needed bool) (Initial, error) {
-	text, err := os.ReadFile(rules)
+	text, err := configfile.Read(rules)
 	given := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.firstInPlaceOf(err)

@@ -2,13 +2,13 @@ package rules
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
@@ -100,7 +100,7 @@ func (errLockedDown) Hint() string {
 // keepSSH adds what the readable lines of a rule file say about ssh: whom they let in, and what
 // decides that. It returns false when the file has no readable rule.
 func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
-	text, err := os.ReadFile(path)
+	text, err := configfile.Read(path)
 	if err != nil {
 		return false
 	}

@@ -3,12 +3,12 @@ package rules
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 	"unicode/utf8"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -120,7 +120,7 @@ func (m *Manager) Revert(ctx context.Context) (api.Done, error) {
 // Reload reads the rule file again, as at the start, but ignores the saved rules.
 func (m *Manager) Reload() error {
 	file, _ := m.file()
-	text, err := os.ReadFile(file)
+	text, err := configfile.Read(file)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (m *Manager) Reload() error {
 // fileNow returns the version of the rule file as it is, "" if it cannot be read.
 func (m *Manager) fileNow() string {
 	file, _ := m.file()
-	text, err := os.ReadFile(file)
+	text, err := configfile.Read(file)
 	if err != nil {
 		return ""
 	}

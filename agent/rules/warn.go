@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
@@ -18,11 +19,15 @@ import (
 
 // Warnings returns warnings about the rules in force on this host: unknown names, missing tables,
 // pipes and nat instances, empty tables, rule sets without an enabled rule, and rules that would
-// refuse the session of the caller.
+// refuse the session of the caller; and about a rule file that others could change.
 func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	now, p := x.inForce()
 	ifs := x.Interfaces()
 	all := warnings(now.Set, now.Strict, ifs, x.Labels())
+	file, _ := x.Manager.file()
+	if w := configfile.Warning(file); w != "" {
+		all = append(all, w)
+	}
 	if s == nil {
 		return all, nil
 	}

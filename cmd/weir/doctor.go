@@ -11,7 +11,7 @@ func doctorCommand(c *call) action {
 	bundle := c.String("bundle", "", "write everything that a bug report needs to `FILE`, a tar.gz")
 	mask := c.Bool("mask", false, "with --bundle: replace addresses")
 	return func() error {
-		r := doctor.Probe(c.paths().Pins())
+		r := doctor.Probe(c.paths().Pins(), c.paths().Rules(), c.paths().Settings())
 		if *bundle != "" {
 			return c.bundle(*bundle, *mask, r)
 		}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/configfile"
 )
 
 type checkAnswer struct {
@@ -15,6 +15,8 @@ type checkAnswer struct {
 	Rules   int       `json:"rules"`
 	Tables  int       `json:"tables"`
 	Errors  []mistake `json:"errors,omitempty"`
+	// who else could change the file
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 type mistake struct {
@@ -40,9 +42,10 @@ func fwCheckCommand(c *call) action {
 			}
 			fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"),
 				plural(len(set.Tables), "table"))
+			c.warn(c.fileWarnings(nil))
 			return nil
 		}
-		a := checkAnswer{Version: 1, File: name, Fine: err == nil}
+		a := checkAnswer{Version: 1, File: name, Fine: err == nil, Warnings: c.fileWarnings(nil)}
 		if err != nil {
 			a.Errors = mistakes(err)
 			if err := printJSON(c.out, a); err != nil {
@@ -73,9 +76,14 @@ func (c *call) readFile(path string) (name, text string, err error) {
 	var b []byte
 	if path == "-" {
 		path = "stdin"
-		b, err = io.ReadAll(c.in)
-	} else {
-		b, err = os.ReadFile(path)
+		b, err = configfile.ReadAll(path, c.in)
+		return path, string(b), err
 	}
+	f, err := os.Open(path) // a pipe too, such as <(command) of a shell
+	if err != nil {
+		return path, "", err
+	}
+	defer f.Close()
+	b, err = configfile.ReadAll(path, f)
 	return path, string(b), err
 }

@@ -49,7 +49,7 @@ func fwLoadCommand(c *call) action {
 		if done.Message != "" {
 			fmt.Fprintln(c.out, c.show(done.Message))
 		}
-		c.warn(done.Warnings)
+		c.warn(c.fileWarnings(done.Warnings))
 		return nil
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -138,15 +137,15 @@ func (c *call) ipfwDo(l *ipfwLine, line string, lenient bool) error {
 
 // ipfwFile executes the lines of a file, all or none.
 func (c *call) ipfwFile(l *ipfwLine) error {
-	text, err := os.ReadFile(l.file)
+	_, text, err := c.readFile(l.file)
 	if err != nil {
 		return c.failed(err)
 	}
 	if l.test {
-		_, err := rule.ParseCommands(l.file, string(text), rulefile.SystemNames())
+		_, err := rule.ParseCommands(l.file, text, rulefile.SystemNames())
 		return c.failed(err)
 	}
-	return c.doFile(l.file, string(text), l.quiet)
+	return c.doFile(l.file, text, l.quiet)
 }
 
 // ipfwFlush deletes all rules. ipfw asks only on a terminal. Where there is none, -f or -q has to

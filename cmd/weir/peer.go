@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -38,11 +37,11 @@ func peerAddCommand(c *call) action {
 			a.Pods = append(a.Pods, p)
 		}
 		if *psk != "" {
-			text, err := os.ReadFile(*psk)
+			_, text, err := c.readFile(*psk)
 			if err != nil {
 				return c.failed(err)
 			}
-			a.Preshared = strings.TrimSpace(string(text))
+			a.Preshared = strings.TrimSpace(text)
 		}
 		return c.changePeers("/v1/peers", a)
 	}
