@@ -10,10 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ofNamespace is added to the inode of a user namespace of root: no user has such a number.
+const ofNamespace = 1 << 32
+
 // Account is the user to whom a connection counts. In a user namespace a user may be any of 65,536
-// subordinate ones, as in a rootless container: there it is the user who made the namespace, unless
-// that is root. It is -1 if the process that connected has gone, or has become another user.
-// Without the right to look at other processes (CAP_SYS_PTRACE) it is the user who connects.
+// subordinate ones, as in a rootless container: there it is the user who made the namespace. Of one
+// that root made, as Docker does with userns-remap, all users are one account, whose number is none
+// of a user. It is -1 if the process that connected has gone, or has become another user. Without
+// the right to look at other processes (CAP_SYS_PTRACE) it is the user who connects.
 func Account(c net.Conn) int {
 	pid, uid := Peer(c)
 	switch {
@@ -40,14 +44,16 @@ func Account(c net.Conn) int {
 		unix.Close(ns)
 		return -1
 	}
-	owner, err := ownerOf(ns)
+	owner, inode, err := ownerOf(ns)
 	switch {
 	case err != nil:
 		return -1
-	case owner > 0:
-		return owner
+	case inode == 0:
+		return uid
+	case owner == 0:
+		return ofNamespace + int(inode)
 	}
-	return uid
+	return owner
 }
 
 // effectiveUser returns the user of a process by its directory in /proc.
@@ -69,20 +75,21 @@ func effectiveUser(dir int) (uid int, err error) {
 	return 0, fmt.Errorf("no user in the status of a process: %w", lines.Err())
 }
 
-// ownerOf returns who made a user namespace, of nested ones the outermost below ours, and 0 for our
-// own. It closes ns.
-func ownerOf(ns int) (owner int, err error) {
-	ours, err := unix.Open("/proc/self/ns/user", unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
+// ownerOf returns who made a user namespace and its inode, of nested ones of the outermost below
+// ours: those inside can make no other one. Both are 0 for our own. It closes ns.
+func ownerOf(ns int) (owner int, inode uint64, err error) {
+	var ours, now unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/user", &ours); err != nil {
+		unix.Close(ns)
+		return 0, 0, err
 	}
-	defer unix.Close(ours)
 	for {
-		same, err := sameFile(ns, ours)
-		if err != nil || same {
+		err := unix.Fstat(ns, &now)
+		if err != nil || now.Dev == ours.Dev && now.Ino == ours.Ino {
 			unix.Close(ns)
-			return owner, err
+			return owner, inode, err
 		}
+		inode = now.Ino
 		uid, err := unix.IoctlGetUint32(ns, unix.NS_GET_OWNER_UID)
 		parent := -1
 		if err == nil {
@@ -91,17 +98,8 @@ func ownerOf(ns int) (owner int, err error) {
 		}
 		unix.Close(ns)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		ns = parent
 	}
-}
-
-func sameFile(a, b int) (bool, error) {
-	var one, other unix.Stat_t
-	if err := unix.Fstat(a, &one); err != nil {
-		return false, err
-	}
-	err := unix.Fstat(b, &other)
-	return one.Dev == other.Dev && one.Ino == other.Ino, err
 }

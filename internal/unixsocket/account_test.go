@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -37,8 +39,8 @@ func connect(path string) int {
 }
 
 // TestAccount: connections count to the user who made a user namespace, whichever subordinate user
-// of it connects, and also from a namespace within; without one to the user who connects. One whose
-// process has gone counts to none.
+// of it connects, and also from a namespace within; to the namespace if root made it; without one to
+// the user who connects. One whose process has gone counts to none.
 func TestAccount(t *testing.T) {
 	nstest.RequireRoot(t)
 	dir, err := os.MkdirTemp("", "weir-account-")
@@ -63,19 +65,27 @@ func TestAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer self.Close()
-	made := subordinates(t, 4242)
-	enter := func(uid string) []string {
-		return []string{"nsenter", "-U", "-t", made, "-S", uid, "-G", uid}
+	made, ofRoot := subordinates(t, 4242), subordinates(t, 0)
+	enter := func(ns, uid string) []string {
+		return []string{"nsenter", "-U", "-t", ns, "-S", uid, "-G", uid}
 	}
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/"+ofRoot+"/ns/user", &ns); err != nil {
+		t.Fatal(err)
+	}
+	one := ofNamespace + int(ns.Ino)
 	for _, c := range []struct {
 		as   []string
 		want int
 	}{
 		{[]string{"env"}, 0},
 		{[]string{"setpriv", "--reuid=4243", "--clear-groups"}, 4243},
-		{enter("5"), 4242},
-		{enter("6"), 4242},
-		{append(enter("5"), "unshare", "-U"), 4242},
+		{enter(made, "5"), 4242},
+		{enter(made, "6"), 4242},
+		{append(enter(made, "5"), "unshare", "-U"), 4242},
+		{enter(ofRoot, "5"), one},
+		{enter(ofRoot, "6"), one},
+		{append(enter(ofRoot, "5"), "unshare", "-U"), one},
 	} {
 		cmd := exec.Command(c.as[0], append(c.as[1:], "/proc/self/fd/3")...)
 		cmd.Env, cmd.ExtraFiles = append(os.Environ(), socketVariable+"="+path), []*os.File{self}
