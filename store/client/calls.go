@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/wire"
@@ -43,34 +44,50 @@ func (c *Client) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	return s.Revision, err
 }
 
-// call sends a request and collects its answer, for at most the time of silence.
+// call sends a request and collects its answer. It ends when nothing of the answer comes for the
+// time of silence; all of a large answer may take longer than that on a slow line.
 func (c *Client) call(ctx context.Context, request func(number uint64) []byte) (store.Snapshot,
 	error) {
-	limited, cancel := context.WithTimeout(ctx, c.config.Silence)
-	defer cancel()
-	snapshot, err := c.collect(limited, request)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = fmt.Errorf("%w: no answer for %v", store.ErrUnavailable, c.config.Silence)
+	s, err := c.sessionInTime(ctx)
+	if err != nil {
+		return store.Snapshot{}, err
 	}
-	return snapshot, err
+	return c.collect(ctx, s, request)
 }
 
-func (c *Client) collect(ctx context.Context, request func(number uint64) []byte) (
-	snapshot store.Snapshot, err error) {
-	s, err := c.session(ctx)
-	if err != nil {
-		return snapshot, err
+// sessionInTime returns a live session, within the time of silence.
+func (c *Client) sessionInTime(ctx context.Context) (*session, error) {
+	limited, cancel := context.WithTimeout(ctx, c.config.Silence)
+	defer cancel()
+	s, err := c.session(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = c.noAnswer()
 	}
+	return s, err
+}
+
+func (c *Client) noAnswer() error {
+	return fmt.Errorf("%w: no answer for %v", store.ErrUnavailable, c.config.Silence)
+}
+
+func (c *Client) collect(ctx context.Context, s *session, request func(number uint64) []byte) (
+	snapshot store.Snapshot, err error) {
 	number, waiting := s.begin(maxPages)
 	defer s.forget(number)
 	if err := s.send(request(number)); err != nil {
 		return snapshot, s.broken()
 	}
-	size := 0
-	for {
+	silent := time.NewTimer(c.config.Silence)
+	defer silent.Stop()
+	for size := 0; ; silent.Reset(c.config.Silence) {
 		select {
 		case <-ctx.Done():
 			return snapshot, ctx.Err()
+		case <-silent.C:
+			// While a frame arrives, of this answer or before it, the line is slow.
+			if !s.arriving.Load() {
+				return store.Snapshot{}, c.noAnswer()
+			}
 		case <-s.done:
 			return store.Snapshot{}, s.broken()
 		case a, ok := <-waiting.frames:
@@ -119,15 +136,8 @@ func (c *Client) watch(ctx context.Context, name string, after int64,
 	if after < 0 {
 		return fmt.Errorf("%w: revision %d", store.ErrInvalid, after)
 	}
-	limited, cancel := context.WithTimeout(ctx, c.config.Silence)
-	s, err := c.session(limited)
-	cancel()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case limited.Err() != nil && err != nil:
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-	case err != nil:
+	s, err := c.sessionInTime(ctx)
+	if err != nil {
 		return err
 	}
 	number, waiting := s.begin(maxEvents)

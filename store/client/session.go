@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -23,6 +25,8 @@ type session struct {
 	silence time.Duration
 	welcome wire.Welcome
 	heard   func(*session, wire.Progress)
+
+	arriving atomic.Bool // a frame has begun to arrive
 
 	writing sync.Mutex
 
@@ -161,7 +165,13 @@ func (s *session) ends(t wire.Type, body []byte) error {
 func (s *session) run() error {
 	var memory []byte
 	for {
+		_, err := s.from.Peek(1)
+		if err != nil {
+			return s.end(err)
+		}
+		s.arriving.Store(true)
 		t, body, err := wire.ReadFrameInto(s.from, wire.MaxFrame, memory)
+		s.arriving.Store(false)
 		if cap(body) > cap(memory) && cap(body) <= keptFrame {
 			memory = body
 		}
@@ -292,12 +302,15 @@ func (s *session) forget(number uint64) bool {
 func (s *session) send(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	err := s.conn.SetWriteDeadline(time.Now().Add(s.silence))
-	if err == nil {
-		_, err = s.conn.Write(frame)
-	}
-	if err != nil {
-		return s.end(err)
+	// In steps, so that a large transaction on a slow line may take its time.
+	for step := range slices.Chunk(frame, 64<<10) {
+		err := s.conn.SetWriteDeadline(time.Now().Add(s.silence))
+		if err == nil {
+			_, err = s.conn.Write(step)
+		}
+		if err != nil {
+			return s.end(err)
+		}
 	}
 	return nil
 }
