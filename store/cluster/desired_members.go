@@ -8,7 +8,8 @@ import (
 
 // chunk is a value of pods. Most hosts have one: a map of them would take more than what is in it.
 type chunk struct {
-	key string
+	key     string
+	members int // of tables of labels, by the good value
 	value
 }
 
@@ -23,7 +24,7 @@ func (h *host) chunk(key string) (at int, found bool) {
 func (d *Desired) place(name string, c *chunk, news bool) {
 	h, key, v := d.hosts[name], c.key, &c.value
 	before := v.good
-	if news && h.node != nil && len(before) > 0 && len(v.last) > 0 && d.replace(h, v) {
+	if news && h.node != nil && len(before) > 0 && len(v.last) > 0 && d.replace(h, c) {
 		d.keep(key, v)
 		return
 	}
@@ -42,11 +43,11 @@ func (d *Desired) place(name string, c *chunk, news bool) {
 		}
 	}
 	d.keep(key, v)
-	if name == d.own { // this host knows its pods better
-		return
-	}
 	if err != nil || h.node == nil {
 		last = podsOf(v.good)
+	}
+	if c.members = last.members(); name == d.own { // this host knows its pods better
+		return
 	}
 	d.count(last, 1)
 	d.count(podsOf(before), -1)
@@ -54,12 +55,13 @@ func (d *Desired) place(name string, c *chunk, news bool) {
 
 // replace takes a chunk if only some of its pods differ from the last good value, and reports
 // whether it did.
-func (d *Desired) replace(h *host, v *value) bool {
-	gone, come, ok := podsChange(v.good, v.last)
-	if !ok || h.mayAll(come) != nil {
+func (d *Desired) replace(h *host, c *chunk) bool {
+	gone, come, ok := podsChange(c.good, c.last)
+	members := c.members - gone.members() + come.members()
+	if !ok || members > maxMembers || h.mayAll(come) != nil {
 		return false
 	}
-	v.good = v.last
+	c.good, c.members = c.last, members
 	if h != d.hosts[d.own] { // this host knows its pods better
 		d.count(come, 1)
 		d.count(gone, -1)

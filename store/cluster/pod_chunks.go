@@ -85,17 +85,20 @@ func PodChunkPuts(host string, have map[string][]byte, pods []Pod) (puts []store
 
 // podChunk is a chunk: some pods of a host.
 type podChunk struct {
-	pods []Pod
-	size int // at most, as a document
+	pods    []Pod
+	size    int // at most, as a document
+	members int // of tables of labels
 }
 
 // add adds a pod if there is space for it.
 func (c *podChunk) add(p Pod) bool {
 	size := p.most()
-	if len(c.pods) == MaxChunkPods || len(c.pods) > 0 && c.size+size > maxChunk-maxFrame {
+	members := c.members + p.members()
+	if len(c.pods) == MaxChunkPods || members > maxMembers ||
+		len(c.pods) > 0 && c.size+size > maxChunk-maxFrame {
 		return false
 	}
-	c.pods, c.size = append(c.pods, p), c.size+size
+	c.pods, c.size, c.members = append(c.pods, p), c.size+size, members
 	return true
 }
 

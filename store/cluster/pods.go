@@ -12,6 +12,11 @@ import (
 // MaxChunkPods is how many pods a document has at most.
 const MaxChunkPods = 32
 
+// maxMembers is how many members of tables of labels the pods of a document are: each address has
+// each label. A member takes about 50 bytes at every other host, and more in its kernel, while the
+// document has an address and a label once.
+const maxMembers = 1024
+
 // Limits of a pod.
 const (
 	maxPodAddrs  = 8
@@ -44,8 +49,22 @@ func (p *Pods) Check() error {
 			return fmt.Errorf("pod %q: %w", p.Pods[i].Name, err)
 		}
 	}
+	if n := p.members(); n > maxMembers {
+		return fmt.Errorf("the pods are %d members of tables of labels, at most %d are possible: "+
+			"give the host fewer label keys", n, maxMembers)
+	}
 	return ascending("pods", p.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
 }
+
+// members is how many members of tables of labels the pods are.
+func (p *Pods) members() (n int) {
+	for i := range p.Pods {
+		n += p.Pods[i].members()
+	}
+	return n
+}
+
+func (p *Pod) members() int { return len(p.Addrs) * len(p.Labels) }
 
 func (p *Pod) check() error {
 	if p.Name == "" || !printable(p.Name) {
