@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// HostPeer begins the names of peers that are hosts of the cluster.
+const HostPeer = "host:"
+
 // AddPeer adds another node, or changes the one of that name (POST /v1/peers -> Done).
 type AddPeer struct {
 	Name      string         `json:"name"`

@@ -7,9 +7,6 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// hostPeer begins the names of peers that are hosts of the cluster.
-const hostPeer = "host:"
-
 // Peers has the peers of the tunnel, by name.
 type Peers interface {
 	// AddHost makes a peer, or changes it.
@@ -24,7 +21,7 @@ type HostPeers struct{ Peers Peers }
 
 // Set makes a host a peer, changes it, or removes it. A host without ranges is none.
 func (p HostPeers) Set(h cluster.HostChange) error {
-	name := hostPeer + h.Name
+	name := api.HostPeer + h.Name
 	if h.Node == nil || len(h.Node.Ranges) == 0 {
 		return p.Peers.RemoveHost(name)
 	}
@@ -38,7 +35,7 @@ func (p HostPeers) Set(h cluster.HostChange) error {
 // Names returns the names of the hosts that are peers.
 func (p HostPeers) Names() (all []string) {
 	for _, name := range p.Peers.Names() {
-		if host, ok := strings.CutPrefix(name, hostPeer); ok {
+		if host, ok := strings.CutPrefix(name, api.HostPeer); ok {
 			all = append(all, host)
 		}
 	}

@@ -46,12 +46,25 @@ func (p *Service) Add(r api.AddPeer) (api.Done, error) {
 }
 
 // AddHost is Add for a host of a cluster, also when there can be no tunnel now: then the peer's
-// ranges are closed until there is one. It does not wait for the disk.
+// ranges are closed until there is one. It does not wait for the disk. Endpoints that are addresses
+// of services of this node are left out: a host announces any, and what was here first stays.
 func (p *Service) AddHost(r api.AddPeer) error {
 	peer, err := peerOf(r)
 	if err != nil {
 		return err
 	}
+	peer.Endpoints = slices.DeleteFunc(peer.Endpoints, func(e string) bool {
+		a, ok := endpointAddr(e)
+		if !ok {
+			return false
+		}
+		taken := p.config.CheckRange(netip.PrefixFrom(a, a.BitLen()))
+		if taken != nil {
+			p.config.Log.Warn("an endpoint of a host is left out", "name", peer.Name, "endpoint", e,
+				"err", taken)
+		}
+		return taken != nil
+	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaitCutLocked()

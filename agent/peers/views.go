@@ -51,12 +51,13 @@ func (p *Service) List() (api.Peers, error) {
 }
 
 // NameByEndpoint returns the name of a peer that has an address as endpoint, or is reached there
-// now, "" for none.
+// now, "" for none. A host of a cluster announces its endpoints, and a stolen one any addresses. So
+// of its endpoints only that counts at which it is reached.
 func (p *Service) NameByEndpoint(a netip.Addr) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, peer := range p.byName {
-		if slices.Contains(endpointAddrs(peer), a) {
+		if !isHost(name) && slices.Contains(endpointAddrs(peer), a) {
 			return name
 		}
 	}
@@ -69,25 +70,39 @@ func (p *Service) NameByEndpoint(a netip.Addr) string {
 		return "" // the interface is gone, which watch sees
 	}
 	for _, s := range list {
-		if s.Path.Addr().Unmap() == a {
+		if isReached(&s, a) {
 			return s.Name
 		}
 	}
 	return ""
 }
 
+func isHost(peer string) bool { return strings.HasPrefix(peer, api.HostPeer) }
+
+// isReached reports whether packets to a peer go to an address. A host has to have answered: before
+// that the address may be one that it has made up.
+func isReached(s *overlay.PeerStatus, a netip.Addr) bool {
+	return s.Path.Addr().Unmap() == a && (!isHost(s.Name) || !s.LastHandshake.IsZero())
+}
+
 // endpointAddrs are the addresses among the endpoints of a peer; the others are names.
 func endpointAddrs(peer overlay.Peer) (all []netip.Addr) {
 	for _, e := range peer.Endpoints {
-		host, _, err := net.SplitHostPort(e)
-		if err != nil {
-			host = e // of a peer without encryption
-		}
-		if a, err := netip.ParseAddr(host); err == nil {
-			all = append(all, a.Unmap())
+		if a, ok := endpointAddr(e); ok {
+			all = append(all, a)
 		}
 	}
 	return all
+}
+
+// endpointAddr is the address of an endpoint; ok is false for a name.
+func endpointAddr(endpoint string) (a netip.Addr, ok bool) {
+	host, _, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		host = endpoint // of a peer without encryption
+	}
+	a, err = netip.ParseAddr(host)
+	return a.Unmap(), err == nil
 }
 
 // Key returns the node's public key; it makes a key the first time.
