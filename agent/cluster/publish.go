@@ -118,8 +118,6 @@ func (s *Service) publish(ctx context.Context) {
 
 // readStored reads what the store has of this host.
 func (s *Service) readStored(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	for _, name := range []string{cluster.EndpointKey + s.config.Name,
 		cluster.PodsTree + s.config.Name + "/"} {
 		s.mu.Lock()
@@ -164,9 +162,7 @@ func (s *Service) write(ctx context.Context) error {
 			return err
 		}
 		puts = first(puts)
-		call, cancel := context.WithTimeout(ctx, callTime)
-		revision, err := s.config.Client.Commit(call, store.Txn{Put: puts})
-		cancel()
+		revision, err := s.config.Client.Commit(ctx, store.Txn{Put: puts})
 		if err != nil {
 			return err
 		}

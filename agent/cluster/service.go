@@ -25,7 +25,7 @@ import (
 	"github.com/weirnet/weir/store/disk"
 )
 
-// Client is what the part needs of a client of weir-store.
+// Client is what the part needs of a client of weir-store. Its calls end when the store is silent.
 type Client interface {
 	store.Store
 	// Follow keeps a copy up to date until the context ends, or Step returns an error.
@@ -98,7 +98,7 @@ const (
 	syncEvery  = time.Second           // what happened is on the disk
 	retryEvery = 5 * time.Second       // what failed
 	gather     = 20 * time.Millisecond // own changes before they are written
-	callTime   = 15 * time.Second      // for a call of the store
+	diskTime   = 15 * time.Second      // for an answer of the disk
 )
 
 // Service follows the store of the host's cluster. The copy and what follows from it belong to mu.

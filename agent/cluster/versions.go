@@ -223,8 +223,6 @@ func (s *Service) fetch(ctx context.Context, digest cluster.Digest) (string, err
 	if ok {
 		return text, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	parts, err := s.config.Client.Read(ctx, fmt.Sprintf("%s%v/", cluster.TextTree, digest), 0)
 	if err != nil {
 		return "", err

@@ -248,7 +248,7 @@ func (s *Service) onDisk() error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(callTime):
+	case <-time.After(diskTime):
 		return errHangs
 	}
 }
