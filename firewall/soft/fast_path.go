@@ -76,9 +76,10 @@ const (
 )
 
 // fastPath evaluates a packet if the fast path applies to it: the verdict is nil if not, else one
-// of the config's. h is the hash of its flow, or 0 if it is not computed yet.
-func (s *shard) fastPath(p *packet.Packet, in *firewall.Input,
-	h uint64) (*firewall.Verdict, fastResult) {
+// of the config's. h is the hash of its flow, or 0 if it is not computed yet. With a hash, guess is
+// the state that its flow may have, or nil.
+func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, h uint64,
+	guess *entry) (*firewall.Verdict, fastResult) {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
 		return nil, undecided
@@ -107,7 +108,10 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input,
 		if p.Version == 6 && flow.LinkLocal(p) {
 			return nil, undecided
 		}
-		if e, from = s.hinted(p, h); e == nil {
+		if h == 0 {
+			guess = s.hints[hintOf(p)]
+		}
+		if e, from = s.confirm(guess, p); e == nil {
 			got := s.fastLookup(p, m, h)
 			if got == noState && c.stateless {
 				return s.fastStateless(p, in.Hook.Dir, now), noState
@@ -153,7 +157,8 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input,
 // first rule looks up. It returns evaluated if there is one, noState if there is none, and
 // undecided if it would be in another shard.
 func (s *shard) fastLookup(p *packet.Packet, m *lastState, h uint64) fastResult {
-	if h == 0 {
+	hashed := h != 0
+	if !hashed {
 		h = hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.established.seed)
 	}
 	if s.many && s.engine.shardOf(h) != s.index {
@@ -178,7 +183,9 @@ func (s *shard) fastLookup(p *packet.Packet, m *lastState, h uint64) fastResult 
 	}
 	*m = lastState{src: p.SrcIP, dst: p.DstIP, ports: p.Ports, proto: p.Proto,
 		moves: s.moves, from: uint8(from), e: e}
-	s.hints[hintOf(p)] = e
+	if !hashed {
+		s.hints[hintOf(p)] = e
+	}
 	return evaluated
 }
 

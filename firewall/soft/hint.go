@@ -23,12 +23,10 @@ func hintOf(p *packet.Packet) uint64 {
 		(64 - hintBits)
 }
 
-// hinted returns the entry of the flow of an unfragmented TCP or UDP packet under the flow name
-// that the first rule looks up, and the side that sent the packet, if the hint leads there. h is
-// 0 if states are few.
-func (s *shard) hinted(p *packet.Packet, h uint64) (e *entry, from uint64) {
-	e = s.hints[hintOf(p)]
-	if e == nil || h != 0 {
+// confirm returns e and the side that sent an unfragmented TCP or UDP packet, if e is the state of
+// its flow under the flow name that the first rule looks up; else nil.
+func (s *shard) confirm(e *entry, p *packet.Packet) (_ *entry, from uint64) {
+	if e == nil {
 		return nil, 0
 	}
 	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.firstFlow)

@@ -19,6 +19,7 @@ type Worker struct {
 	// memory without pointers, aligned to a cache line: each packet is one line
 	ps      *[group]packet.Packet
 	hashes  [group]uint64  // of the flows of ps, where prefetch has computed them
+	found   [group]*entry  // what prefetch takes for the states of ps, or nil
 	in      firewall.Input // of a packet of a batch
 	job     job
 	touched uint64 // keeps the compiler from removing the reads of prefetch
@@ -50,7 +51,7 @@ func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	if !w.holding {
 		s.hold()
 	}
-	if r, got := s.fastPath(p, in, 0); r != nil {
+	if r, got := s.fastPath(p, in, 0, nil); r != nil {
 		v = *r
 	} else {
 		w.left(in, p, pkt, got, &v)
@@ -85,13 +86,13 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 		}
 		for i := from; i < to; i++ {
 			p := &w.ps[i-from]
-			h := uint64(0)
+			h, e := uint64(0), (*entry)(nil)
 			if prefetch {
-				h = w.hashes[i-from]
+				h, e = w.hashes[i-from], w.found[i-from]
 			} else {
 				p.Decode(pkts[i])
 			}
-			v, got := w.shard.fastPath(p, in, h)
+			v, got := w.shard.fastPath(p, in, h, e)
 			if v != nil {
 				out[i] = *v
 				continue
@@ -118,7 +119,8 @@ const (
 )
 
 // prefetch decodes a group of packets and touches their states, or the entries that new states will
-// get.
+// get. What it finds is a guess: a tag may be another flow's, and a packet of the group may end or
+// move the state of a later one.
 func (w *Worker) prefetch(pkts [][]byte) {
 	var hashes [group]uint64
 	s := w.shard
@@ -129,8 +131,9 @@ func (w *Worker) prefetch(pkts [][]byte) {
 		hashes[i], w.hashes[i] = h, h
 	}
 	n := 0
-	for _, h := range hashes[:len(pkts)] {
-		if e := s.established.likely(h); e != nil {
+	for i, h := range hashes[:len(pkts)] {
+		e := s.established.likely(h)
+		if w.found[i] = e; e != nil {
 			w.touched ^= e.id ^ e.sides[0].bytes
 		} else {
 			hashes[n] = h
@@ -162,12 +165,12 @@ func (w *Worker) prefetch(pkts [][]byte) {
 // likely returns the first entry whose tag is that of the hash, or nil.
 func (t *table) likely(h uint64) *entry {
 	a, b, tag := t.places(h)
-	m := match(t.tags[a], tag)
+	m, other := match(t.tags[a], tag), match(t.tags[b], tag)
+	if m == 0 { // as likely as not, so without a branch
+		a, m = b, other
+	}
 	if m == 0 {
-		if m = match(t.tags[b], tag); m == 0 {
-			return nil
-		}
-		a = b
+		return nil
 	}
 	return &t.entries[a*ways+bits.TrailingZeros64(m)>>3]
 }
