@@ -43,14 +43,16 @@ type bind struct {
 	write   func(packets [][]byte, offset int) (int, error)
 	helpers *helpers
 
-	mu       sync.RWMutex
-	mark     uint32
-	v4, v6   *udp.Conn
-	icmp6    *os.File // for sendTooBig; nil until it is needed
-	peers    map[Key]*peerEndpoint
-	remotes  remotes
-	batches  pool[batch]
-	logLimit logLimiter
+	mu     sync.RWMutex
+	mark   uint32
+	v4, v6 *udp.Conn
+	icmp6  *os.File // for sendTooBig; nil until it is needed
+	peers  map[Key]*peerEndpoint
+	// stands for all hosts but peers, so that what is sent to them has a socket of its own
+	strangers peerEndpoint
+	remotes   remotes
+	batches   pool[batch]
+	logLimit  logLimiter
 
 	begin      time.Time
 	sendErrors atomic.Uint64
@@ -156,6 +158,7 @@ func (b *bind) Close() error {
 	for _, p := range b.peers {
 		b.closeSenders(p)
 	}
+	b.closeSenders(&b.strangers)
 	b.mu.Unlock()
 	var err error
 	if icmp6 != nil {

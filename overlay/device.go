@@ -138,11 +138,12 @@ type Stats struct {
 	// waited, or none came in time
 	WaitFull, WaitLate uint64
 	SendErrors         uint64 // batches for which no path worked
-	SendFull           uint64 // packets that came faster than the link to their peer carries
-	ReadErrors         uint64
-	Loops              uint64 // encrypted packets that were routed into the tunnel again
-	SocketDrops        uint64 // datagrams that came faster than they were read
-	Moves              uint64 // changes of path, of all peers
+	// datagrams that came faster than the link to their peer, or to another host, carries
+	SendFull    uint64
+	ReadErrors  uint64
+	Loops       uint64 // encrypted packets that were routed into the tunnel again
+	SocketDrops uint64 // datagrams that came faster than they were read
+	Moves       uint64 // changes of path, of all peers
 	// handshakes that this node began, and those of them that a peer answered
 	Begun, Answered uint64
 	// of Answered: not by the endpoint that was tried first

@@ -212,7 +212,7 @@ func (b *bind) handleProbe(m []byte, a *remoteEndpoint) {
 	copy(answer[:], m)
 	answer[0] = typeProbeAck
 	copy(answer[probeMACAt:], code(out, answer[:]))
-	b.sendOne(answer[:], &a.path)
+	b.sendOne(answer[:], p, &a.path) // what receives must not wait
 }
 
 // probePMTU probes the paths in use.
@@ -238,7 +238,7 @@ func (d *Device) probePMTU() {
 		send, found := p.prober.step(h.addr, full, widest, now)
 		for _, size := range send {
 			if m := p.message(typeProbe, size); m != nil {
-				d.bind.sendOne(m, h)
+				d.bind.sendOne(m, p, h)
 			}
 		}
 		if found > 0 {

@@ -13,7 +13,7 @@ import (
 
 // batch is the memory of one Send.
 type batch struct {
-	peer   *peerEndpoint // to whom it is data, or nil
+	peer   *peerEndpoint // whose socket is used, or nil for that of handshakes
 	unsent int           // bytes for which there was no space
 	msgs   []udp.Message
 	views  [][]byte // msgs[i].Buffers is views[i:i+1]
@@ -51,7 +51,8 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 			}
 			e.sent.Add(uint64(max(0, size-s.unsent)))
 		}
-	case *remoteEndpoint:
+	case *remoteEndpoint: // a cookie
+		s.peer = &b.strangers
 		err = b.sendOver(s, n, &e.path)
 	default:
 		return conn.ErrWrongEndpointType
@@ -166,13 +167,15 @@ func (b *bind) sendOver(s *batch, n int, h *path) error {
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint,
 // and reports whether it was sent.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
-	return b.sendOne(msg, &path{addr: to})
+	return b.sendOne(msg, nil, &path{addr: to})
 }
 
-// sendOne sends a message over one path and reports whether it was sent.
-func (b *bind) sendOne(msg []byte, h *path) bool {
+// sendOne sends a message over one path and reports whether it was sent. With a peer it leaves by
+// the socket of that one's data, and is dropped if that is full.
+func (b *bind) sendOne(msg []byte, p *peerEndpoint, h *path) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)
+	s.peer = p
 	s.views[0] = msg
 	if b.sendOver(s, 1, h) != nil {
 		b.sendErrors.Add(1)

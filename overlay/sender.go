@@ -17,8 +17,9 @@ func familyOf(a netip.Addr) int {
 	return 1
 }
 
-// senderTo returns the socket for data to a peer. It is the peer's own: when a link is slow, what
-// waits there counts against those peers alone, and the others are not delayed.
+// senderTo returns the socket for data to a peer, or for all that strangers get. It is the peer's
+// own: when a link is slow, what waits there counts against those peers alone, and the others are
+// not delayed. Nor are handshakes, which leave by the socket that receives.
 func (b *bind) senderTo(p *peerEndpoint, a netip.Addr) *udp.Conn {
 	family := familyOf(a)
 	if c := p.senders[family].Load(); c != nil {
@@ -33,7 +34,7 @@ func (b *bind) senderTo(p *peerEndpoint, a netip.Addr) *udp.Conn {
 	if family == 1 {
 		all = b.v6
 	}
-	if all == nil || b.peers[p.key] != p {
+	if all == nil || p != &b.strangers && b.peers[p.key] != p {
 		return all // closed, or the peer is removed
 	}
 	var c *udp.Conn
@@ -68,12 +69,16 @@ func (b *bind) closeSenders(p *peerEndpoint) {
 
 // senders returns the open sockets of all peers. The caller holds mu.
 func (b *bind) senders() (list []*udp.Conn) {
-	for _, p := range b.peers {
+	add := func(p *peerEndpoint) {
 		for i := range p.senders {
 			if c := p.senders[i].Load(); c != nil {
 				list = append(list, c)
 			}
 		}
 	}
+	for _, p := range b.peers {
+		add(p)
+	}
+	add(&b.strangers)
 	return list
 }

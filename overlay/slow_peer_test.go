@@ -5,16 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestSlowPeer: far more goes to a peer than its link carries, whose queue is long. That does
-// not delay the others.
-func TestSlowPeer(t *testing.T) {
+// slowLab is a node with two peers, one behind a slow link, whose queue is long and slows down when
+// slow is called.
+//
+//	slow: weir0 10.99.0.2 -- wire 10.98.0.2/24 -- 10.98.0.1/24 slow --\
+//	fast: weir0 10.99.0.3 -- wire 10.97.0.3/24 -- 10.97.0.1/24 fast -- a: weir0 10.99.0.1
+func slowLab(t *testing.T) (a, slow, fast *side, slowDown func()) {
+	t.Helper()
 	lab := nstest.New(t)
-	a := &side{Node: lab.Node("a"), addr: "10.99.0.1"}
-	slow := &side{Node: lab.Node("b"), addr: "10.99.0.2"}
-	fast := &side{Node: lab.Node("c"), addr: "10.99.0.3"}
+	a = &side{Node: lab.Node("a"), addr: "10.99.0.1"}
+	slow = &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	fast = &side{Node: lab.Node("c"), addr: "10.99.0.3"}
 	lab.Join(a.Node, "slow", "10.98.0.1/24", slow.Node, "wire", "10.98.0.2/24")
 	lab.Join(a.Node, "fast", "10.97.0.1/24", fast.Node, "wire", "10.97.0.3/24")
 	for _, s := range []*side{a, slow, fast} {
@@ -24,10 +30,19 @@ func TestSlowPeer(t *testing.T) {
 	a.peer(t, fast, nil, "10.97.0.3:51820")
 	slow.peer(t, a, nil, "10.98.0.1:51820")
 	fast.peer(t, a, nil, "10.97.0.1:51820")
+	return a, slow, fast, func() {
+		a.Run("tc", "qdisc", "add", "dev", "slow", "root", "tbf", "rate", "1mbit",
+			"burst", "4kb", "limit", "40mb")
+	}
+}
+
+// TestSlowPeer: far more goes to a peer than its link carries, whose queue is long. That does
+// not delay the others.
+func TestSlowPeer(t *testing.T) {
+	a, slow, fast, slowDown := slowLab(t)
 	echo(t, a, slow, 100)
 	echo(t, a, fast, 100)
-	a.Run("tc", "qdisc", "add", "dev", "slow", "root", "tbf", "rate", "1mbit",
-		"burst", "64kb", "limit", "40mb")
+	slowDown()
 	c, err := a.DialContext(t.Context(), "udp", slow.addr+":4000")
 	if err != nil {
 		t.Fatal(err)
@@ -60,4 +75,41 @@ func TestSlowPeer(t *testing.T) {
 	t.Logf("the other peer took %v", time.Since(begin))
 	after := full()
 	nstest.Eventually(t, "the slow link is still full", func() bool { return full() > after })
+}
+
+// TestSlowStrangers: neither cookies nor answers to probes take space in the socket by which
+// handshakes leave, nor wait for space: a host that asks for them from behind a slow link would
+// hold up the handshakes of all peers, and the goroutine that receives.
+func TestSlowStrangers(t *testing.T) {
+	a, slow, fast, slowDown := slowLab(t)
+	echo(t, a, slow, 100)
+	slowDown()
+	b := a.dev.bind
+	p := b.peerOf(slow.key.Public())
+	from := &remoteEndpoint{path: *p.current.Load(), bind: b}
+	from.owner.Store(p)
+	cookie := make([]byte, 64)
+	probe := slow.dev.bind.peerOf(a.key.Public()).message(typeProbe, MinMTU)
+	ask := func() {
+		if err := b.Send([][]byte{cookie}, from, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.handleProbe(probe, from)
+	}
+	for range 500 { // the queue of the link keeps most of them
+		ask()
+	}
+	raw, err := b.v4.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := 0
+	raw.Control(func(fd uintptr) { waits, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	if waits > 0 || err != nil {
+		t.Fatalf("%d bytes wait in the socket of handshakes: %v", waits, err)
+	}
+	for a.dev.Stats().SendFull == 0 {
+		ask()
+	}
+	echo(t, a, fast, 100) // there was no handshake yet
 }
