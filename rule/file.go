@@ -10,9 +10,11 @@ import (
 // after the other. An error is of type Errors, and there is no Ruleset then.
 func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
-	if err := eachLine(name, text, names, s.obey); err != nil {
+	b := NewBatch(s)
+	if err := eachLine(name, text, names, b.obey); err != nil {
 		return nil, err
 	}
+	b.Flush()
 	return s, nil
 }
 
@@ -55,12 +57,12 @@ func eachLine(name, text string, names *Names, read func(*parser) error) error {
 }
 
 // obey carries out one line of a file.
-func (s *Ruleset) obey(p *parser) error {
+func (b *Batch) obey(p *parser) error {
 	c, err := p.command()
 	if err != nil {
 		return err
 	}
-	err = c.Apply(s)
+	err = b.Apply(c)
 	// Files remove what an earlier load may have left; here every load begins with nothing.
 	if err != nil && !IsAbsent(err) {
 		last := p.words[len(p.words)-1]

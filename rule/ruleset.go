@@ -128,14 +128,9 @@ func (s *Ruleset) Move(number uint16, from, to uint8) error {
 
 // Swap exchanges two sets.
 func (s *Ruleset) Swap(a, b uint8) {
-	for i, r := range s.Rules {
-		switch r.Set {
-		case a:
-			s.Rules[i] = r.inSet(b)
-		case b:
-			s.Rules[i] = r.inSet(a)
-		}
-	}
+	var m setMoves
+	m.swap(a, b)
+	m.apply(s)
 }
 
 func (r *Rule) inSet(set uint8) *Rule {

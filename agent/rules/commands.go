@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -34,7 +35,9 @@ func (m *Manager) do(line string, lenient bool) (message string, err error) {
 		message = "Flushed all rules."
 	}
 	err = m.change(func(set *rule.Ruleset) error {
-		if err := apply(c, set); err != nil && (!lenient || !rule.IsAbsent(err)) {
+		batch := rule.NewBatch(set)
+		defer batch.Flush()
+		if err := apply(c, set, batch); err != nil && (!lenient || !rule.IsAbsent(err)) {
 			return err
 		}
 		if c.Kind == rule.CommandAdd {
@@ -49,13 +52,13 @@ func (m *Manager) do(line string, lenient bool) (message string, err error) {
 }
 
 // apply executes a command on rules that a running node has.
-func apply(c *rule.Command, set *rule.Ruleset) error {
+func apply(c *rule.Command, set *rule.Ruleset, batch *rule.Batch) error {
 	if c.Kind == rule.CommandTableDrop {
 		if err := errInUse(set, c.Table); err != nil {
 			return err
 		}
 	}
-	return c.Apply(set)
+	return batch.Apply(c)
 }
 
 // doAll executes the commands of a file on the rules in force, all or none. What is to be removed
@@ -93,8 +96,10 @@ func (m *Manager) doAll(name, text string) (message string, err error) {
 // were added, as ipfw lists them.
 func (r *Version) apply(name string, commands []*rule.Command) (lines []string, err error) {
 	flushed, whole := false, false
+	batch := rule.NewBatch(r.Set)
+	defer batch.Flush()
 	for _, c := range commands {
-		if err := apply(c, r.Set); err != nil && !rule.IsAbsent(err) {
+		if err := apply(c, r.Set, batch); err != nil && !rule.IsAbsent(err) {
 			return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 		}
 		switch c.Kind {
@@ -117,13 +122,13 @@ func (r *Version) apply(name string, commands []*rule.Command) (lines []string, 
 // added finds the rule that was just added: behind all rules of its number, or of the highest
 // number when it had none.
 func added(set *rule.Ruleset, r *rule.Rule) *rule.Rule {
-	last := set.Rules[len(set.Rules)-1]
-	for _, have := range set.Rules {
-		if r.Number != 0 && have.Number == r.Number {
-			last = have
-		}
+	if r.Number == 0 {
+		return set.Rules[len(set.Rules)-1]
 	}
-	return last
+	behind := sort.Search(len(set.Rules), func(i int) bool {
+		return set.Rules[i].Number > r.Number
+	})
+	return set.Rules[behind-1]
 }
 
 // listing is a rule as ipfw lists it.
