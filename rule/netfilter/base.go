@@ -12,7 +12,6 @@ import (
 type base struct {
 	*writer
 	chain   *chain
-	behind  []*chain // asked after it
 	accept  label    // where accepted packets go
 	final   bool     // accepted packets pass: accept is 0
 	order   []string // keys of the chains to write behind it
@@ -82,7 +81,7 @@ func (b *base) list(f *frame, now kinds, end label, sure bool) kinds {
 	for i, e := range f.rules {
 		f.at = i
 		if sure && b.final && now&known != 0 && e.problem == "" &&
-			b.knownPass(f, b.chain, b.behind) {
+			b.knownPass(f, b.chain) {
 			b.checkState()
 			now &^= known
 		}
@@ -120,7 +119,7 @@ func (b *base) list(f *frame, now kinds, end label, sure bool) kinds {
 		}
 	}
 	f.at = len(f.rules)
-	if sure && b.final && now&known != 0 && f.up == nil && b.knownPass(f, b.chain, b.behind) {
+	if sure && b.final && now&known != 0 && f.up == nil && b.knownPass(f, b.chain) {
 		b.checkState()
 		now &^= known
 	}

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -52,5 +53,30 @@ func TestLargeSources(t *testing.T) {
 		if tables := len(r.Rules.Tables) - 1; tables != c.tables || left != c.left {
 			t.Errorf("%s: %d tables, %d rules left out", name, tables, left)
 		}
+	}
+}
+
+// TestManyBaseChains: twice as many base chains take twice the memory. It was four times as much.
+func TestManyBaseChains(t *testing.T) {
+	allocated := func(chains int) uint64 {
+		var b strings.Builder
+		b.WriteString(`{"nftables":[{"table":{"family":"ip","name":"t"}}`)
+		for i := range chains {
+			fmt.Fprintf(&b, `,{"chain":{"family":"ip","table":"t","name":"c%d","type":"filter",`+
+				`"hook":"input","prio":0,"policy":"accept"}},{"rule":{"family":"ip","table":"t",`+
+				`"chain":"c%[1]d","expr":[{"drop":null}]}}`, i)
+		}
+		b.WriteString("]}")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Import([]Source{{Name: "rules", Text: b.String()}}, Options{})
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, errTooMany) {
+			t.Fatal(err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := allocated(20_000), allocated(40_000); many > 3*few {
+		t.Errorf("20,000 chains take %d bytes, 40,000 take %d", few, many)
 	}
 }

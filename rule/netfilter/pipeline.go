@@ -140,7 +140,7 @@ func (w *writer) pipeline(s *stages) {
 	w.skip(out, []rule.Clause{goesOut})
 	if len(s.chains[prerouting]) > 0 {
 		dispatch := w.label()
-		w.stage(s.chains[prerouting], nil, start, dispatch)
+		w.stage(s.chains[prerouting], start, dispatch)
 		w.place(dispatch)
 		w.block = true
 	}
@@ -159,7 +159,7 @@ func (w *writer) pipeline(s *stages) {
 		w.do(op.ActionAllow, []rule.Clause{comesIn})
 	}
 	w.begin(toHost, "To this host.")
-	w.stage(s.chains[input], nil, start, 0)
+	w.stage(s.chains[input], start, 0)
 
 	after, behind := label(0), s.chains[postrouting]
 	if len(behind) > 0 {
@@ -171,13 +171,13 @@ func (w *writer) pipeline(s *stages) {
 	if closed {
 		w.do(op.ActionDeny)
 	} else {
-		w.stage(s.chains[forward], behind, start, after)
+		w.stage(s.chains[forward], start, after)
 	}
 	w.begin(leaving, "From this host.")
-	w.stage(s.chains[output], behind, start, after)
+	w.stage(s.chains[output], start, after)
 	if len(behind) > 0 {
 		w.begin(post, "Everything that leaves.")
-		w.stage(behind, nil, start, 0)
+		w.stage(behind, start, 0)
 	}
 }
 
@@ -190,20 +190,18 @@ func (w *writer) begin(l label, title string) {
 }
 
 // stage writes chains one after the other. Packets that all of them accept continue at the label
-// after, or pass if it is 0. behind are the chains that are asked there.
-func (w *writer) stage(chains, behind []*chain, start kinds, after label) {
+// after, or pass if it is 0.
+func (w *writer) stage(chains []*chain, start kinds, after label) {
 	if len(chains) == 0 {
 		chains = []*chain{{accept: true}}
 	}
 	for i, c := range chains {
 		next := after
-		rest := append(slices.Clone(chains[i+1:]), behind...)
 		if i+1 < len(chains) {
 			next = w.label()
 		}
-		b := &base{writer: w, chain: c, behind: rest, accept: next, entered: map[string]kinds{},
-			knownTo: map[string]bool{},
-			labels:  map[string]label{}, final: next == 0}
+		b := &base{writer: w, chain: c, accept: next, entered: map[string]kinds{},
+			knownTo: map[string]bool{}, labels: map[string]label{}, final: next == 0}
 		b.write(start)
 		if i+1 < len(chains) {
 			w.place(next)

@@ -18,13 +18,10 @@ type frame struct {
 	noKnown bool
 }
 
-// knownPass reports whether packets of known flows that are at the frame's next rule are accepted
-// there and by all chains behind, for sure. Then a check-state in front of that rule changes no
-// verdict.
-func (w *writer) knownPass(f *frame, base *chain, behind []*chain) bool {
-	if !w.behindPass(behind) {
-		return false
-	}
+// knownPass reports whether packets of known flows that are at the frame's next rule are accepted,
+// for sure, if no chain comes behind its base chain. Then a check-state in front of that rule
+// changes no verdict.
+func (w *writer) knownPass(f *frame, base *chain) bool {
 	rest := known
 	for ; f != nil; f = f.up {
 		switch w.follow(f.rules[f.at:], &rest) {
@@ -37,7 +34,7 @@ func (w *writer) knownPass(f *frame, base *chain, behind []*chain) bool {
 	return base.accept
 }
 
-// behindPass is knownPass for whole chains.
+// behindPass reports whether packets of known flows are accepted by all of the chains, for sure.
 func (w *writer) behindPass(chains []*chain) bool {
 	for _, c := range chains {
 		rest := known
