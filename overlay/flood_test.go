@@ -75,8 +75,8 @@ func TestHandshakeFlood(t *testing.T) {
 	}
 }
 
-// initiations are ready before the flood begins, or a slow sender would be no load. mac1 is wrong in
-// every second one.
+// initiations are ready before the flood begins, or a slow sender would be no load. mac1 is wrong
+// in every second one.
 func initiations(t *testing.T, to Key) (all [][]byte) {
 	t.Helper()
 	rnd := rand.NewChaCha8([32]byte{7})

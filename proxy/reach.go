@@ -148,10 +148,12 @@ func refusalReason(a netip.Addr) string {
 }
 
 // hostAddrs are this host's addresses.
-var hostAddrs addrCache
+var hostAddrs = addrCache{list: net.InterfaceAddrs}
 
 // addrCache reads the addresses of this host from the kernel at most once a second.
 type addrCache struct {
+	list func() ([]net.Addr, error)
+
 	mu    sync.Mutex
 	read  time.Time    // guarded by mu
 	addrs []netip.Addr // guarded by mu
@@ -172,7 +174,7 @@ func (o *addrCache) has(a netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if time.Since(o.read) > time.Second {
-		list, err := net.InterfaceAddrs()
+		list, err := o.list()
 		if err != nil {
 			return true
 		}

@@ -169,6 +169,17 @@ func TestRemoteClientAndRoutes(t *testing.T) {
 	}
 }
 
+// TestUnknownAddresses: while the addresses of this host cannot be read, each address may be one.
+func TestUnknownAddresses(t *testing.T) {
+	var failed error
+	a := addrCache{list: func() ([]net.Addr, error) { return nil, failed }}
+	for _, failed = range []error{errors.New("too many open files"), nil} {
+		if got := a.has(netip.MustParseAddr("192.0.2.1")); got != (failed != nil) {
+			t.Errorf("after %v: an address of this host: %v", failed, got)
+		}
+	}
+}
+
 // TestConnectionsAreNotShared: a server may bind a connection to the user that has authenticated on
 // it. So no other client, and no other user of the same client, gets that connection.
 func TestConnectionsAreNotShared(t *testing.T) {

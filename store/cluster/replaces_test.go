@@ -89,3 +89,18 @@ func TestReplacesLimit(t *testing.T) {
 		t.Error("more are replaced than a certificate may name")
 	}
 }
+
+// TestCertificateUnderAnotherName: a thief of the store writes the certificate of a host under
+// another name before others have seen it. It does not count there, and does where it belongs.
+func TestCertificateUnderAnotherName(t *testing.T) {
+	a := newAuthority()
+	n := a.node(t, "b", "10.0.2.0/24")
+	d := NewDesired("x", a.trust, nil)
+	e := d.Apply([]store.Change{put(t, NodeTree+"c", n)})
+	if d.Node("c") != nil || len(e.Claims) != 1 || len(e.Hosts) > 0 {
+		t.Errorf("host c is %v, claims %v", d.Node("c"), e.Claims)
+	}
+	if e = d.Apply([]store.Change{put(t, NodeTree+"b", n)}); d.Node("b") == nil {
+		t.Errorf("host b is not there: %v", e.Claims)
+	}
+}

@@ -1,12 +1,15 @@
 package members_test
 
 import (
+	"crypto/ed25519"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/members"
 )
 
@@ -176,5 +179,40 @@ func TestJoinIsSaved(t *testing.T) {
 	defer f.mu.Unlock()
 	if _, there := f.saved["b"]; !there {
 		t.Errorf("only %v are on the disk", f.saved)
+	}
+}
+
+// TestSecondCertificateOfAName: of two certificates of a name that the CA has signed, a store host
+// keeps the first, unless the second replaces it: a thief of the store may have joined by the name
+// at a store host that had not seen the first.
+func TestSecondCertificateOfAName(t *testing.T) {
+	ca, err := identity.NewCA("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []cluster.Key{cluster.Key(ca.Key().Public().(ed25519.PublicKey))}
+	signed := func(serial byte, replaces ...cluster.Serial) store.Change {
+		t.Helper()
+		n := cluster.Node{Name: "b", Serial: cluster.Serial{serial}, TLS: cluster.Key{serial},
+			WireGuard: cluster.Key{serial}, Replaces: replaces,
+			Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24")}}
+		if err := n.Sign(ca.Key()); err != nil {
+			t.Fatal(err)
+		}
+		value, err := cluster.Encode(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store.Change{Entry: store.Entry{Key: cluster.NodeTree + "b", Value: value}}
+	}
+	all := members.Certificates{}
+	for _, c := range []struct {
+		change store.Change
+		want   byte
+	}{{signed(1), 1}, {signed(2), 1}, {signed(3, cluster.Serial{1}), 3}, {signed(1), 3}} {
+		all.Note([]store.Change{c.change}, keys, func(cluster.Serial) bool { return false })
+		if got := all["b"].Serial; got != (cluster.Serial{c.want}) {
+			t.Errorf("the certificate %v is kept, not %d", got, c.want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -207,19 +208,37 @@ func TestVersions(t *testing.T) {
 // TestFrameLimits: a length that is too large is refused before anything is read, and one that is
 // not true takes no memory.
 func TestFrameLimits(t *testing.T) {
-	header := binary.BigEndian.AppendUint32(nil, MaxFrame+1)
-	if _, _, err := ReadFrame(bytes.NewReader(append(header, 1)), MaxFrame); err == nil {
-		t.Error("a frame that is too large is read")
-	}
-	header = append(binary.BigEndian.AppendUint32(nil, MaxFrame), byte(TypeCommit))
-	got := testing.AllocsPerRun(10, func() {
-		if _, _, err := ReadFrame(bytes.NewReader(header), MaxFrame); err == nil {
-			t.Error("a frame without a body is read")
+	for size, fits := range map[int]bool{MaxFirst: true, MaxFirst + 1: false} {
+		frame := Frame(TypeHello, make([]byte, size))
+		_, body, err := ReadFrame(bytes.NewReader(frame), MaxFirst)
+		if fits != (err == nil) || fits != (len(body) == size) {
+			t.Errorf("of %d bytes %d are read: %v", size, len(body), err)
 		}
-	})
-	if got > 5 {
-		t.Errorf("%v allocations", got)
 	}
+	// The length is the largest that there is, and nothing follows it.
+	header := append(binary.BigEndian.AppendUint32(nil, MaxFrame), byte(TypeCommit))
+	r := &asked{from: bytes.NewReader(header)}
+	if _, _, err := ReadFrame(r, MaxFrame); err == nil {
+		t.Error("a frame without a body is read")
+	}
+	if r.most > 64<<10 {
+		t.Errorf("for a body that has not come there are %d bytes of memory", r.most)
+	}
+	r = &asked{from: bytes.NewReader(append(header, make([]byte, 100<<10)...))}
+	if _, _, err := ReadFrame(r, MaxFrame); err == nil || r.most > 200<<10 {
+		t.Errorf("for 100 KiB that have come there are %d bytes of memory: %v", r.most, err)
+	}
+}
+
+// asked notes the most memory that a reader has ready for what comes.
+type asked struct {
+	from io.Reader
+	most int
+}
+
+func (a *asked) Read(b []byte) (int, error) {
+	a.most = max(a.most, len(b))
+	return a.from.Read(b)
 }
 
 // TestExpansion: a body that expands to more than the limit is refused.
