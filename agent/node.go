@@ -212,6 +212,9 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			n.stack.Refresh()
 			n.followLocal() // of those that go with an interface the kernel reports nothing
 			n.lookAtNetfilter(true)
+			n.hooks.Recheck()
+		case <-n.hooks.Suspect():
+			n.hooks.Recheck()
 		case <-look.C:
 			n.lookAtNetfilter(false)
 		case <-n.pulse:

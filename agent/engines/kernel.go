@@ -29,6 +29,9 @@ func (e *Pair) Attached() []uint32 { return e.kernel.Attached() }
 // Hooked returns the interfaces with hooks, of an earlier layout, too.
 func (e *Pair) Hooked() ([]uint32, error) { return e.kernel.Hooked() }
 
+// RemovedHooks returns the interfaces of which another program has removed a hook.
+func (e *Pair) RemovedHooks() ([]uint32, error) { return e.kernel.RemovedHooks() }
+
 // Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 func (e *Pair) Guarded() bool { return e.kernel.Guarded() }
 

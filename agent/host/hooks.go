@@ -36,6 +36,8 @@ type Engine interface {
 	// Hooked returns the indexes of the interfaces that have hooks or had them before they went,
 	// also of an engine of another layout.
 	Hooked() ([]uint32, error)
+	// RemovedHooks returns the interfaces of which another program has removed a hook.
+	RemovedHooks() ([]uint32, error)
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 	Guarded() bool
 	// FollowNAT tries again what an instance of nat could not have, and returns what it has not.
@@ -67,8 +69,9 @@ type Config struct {
 
 // Hooks attaches the engine's hooks to the guarded interfaces, and detaches them from others.
 type Hooks struct {
-	config Config
-	behind bool // the last pass failed; used by the loop alone
+	config  Config
+	behind  bool          // the last pass failed; used by the loop alone
+	suspect chan struct{} // has an element when hooks may have been removed
 
 	following sync.Mutex // its place in the lock order: agent/doc.go
 	paused    bool       // guarded by following; the hooks wait
@@ -88,7 +91,8 @@ type Hooks struct {
 
 // NewHooks returns the hooks of a node that has attached none yet.
 func NewHooks(c Config) *Hooks {
-	return &Hooks{config: c, attached: map[uint32]string{}, refused: map[uint32]error{},
+	return &Hooks{config: c, suspect: make(chan struct{}, 1),
+		attached: map[uint32]string{}, refused: map[uint32]error{},
 		left: map[uint32]firewall.Interface{}}
 }
 

@@ -57,9 +57,10 @@ func (e *Engine) pinFilterLocked(a *attachment, direction int, program *ebpf.Pro
 }
 
 func setFilter(c *nl.Conn, index uint32, direction int, program *ebpf.Program) error {
-	return c.SetFilter(int(index), filterPlaces[direction], program.FD(),
-		"weir_"+directions[direction].name)
+	return c.SetFilter(int(index), filterPlaces[direction], program.FD(), filterName(direction))
 }
+
+func filterName(direction int) string { return "weir_" + directions[direction].name }
 
 // unfilter takes the filters of an attachment away.
 func (e *Engine) unfilter(a *attachment) error {
