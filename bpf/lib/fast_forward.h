@@ -47,10 +47,11 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 }
 
 // fast_route returns the forwarding entry of a packet that may be forwarded unchanged, NULL if
-// there is none, or the rules look no state up.
+// there is none, or the rules look no state up. It sets *to_host if the entry shows that the packet
+// may have its source, and that neither end is a pod.
 static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struct cpu *c,
 						    struct config *cf, struct forwarding *f,
-						    const struct fast_packet *e)
+						    const struct fast_packet *e, int *to_host)
 {
 	struct packet *p = &c->packet;
 	int known;
@@ -63,7 +64,10 @@ static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struc
 	p->dst_hi = e->dst_hi;
 	p->dst_lo = e->dst_lo;
 	struct fwd_entry *w = fwd_lookup(p, &c->fwd, f->serial, &known);
-	if (!w || !known || !forwardable(w, f, p->now, e->tos))
+	if (!w || !known)
+		return NULL;
+	*to_host = !w->from_pod && !w->to_pod;
+	if (!forwardable(w, f, p->now, e->tos))
 		return NULL;
 	// with the transport header, for segments of a GSO packet
 	__u32 segment = skb->gso_size, head = e->len - e->rest;

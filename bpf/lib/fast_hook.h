@@ -6,6 +6,7 @@
 
 #include "fast_decide.h"
 #include "fast_forward.h"
+#include "fast_host.h"
 
 // is_own_mark: Weir has put the packet here itself, or has evaluated it already.
 static __always_inline int is_own_mark(const struct config *cf, __u32 mark, __u32 l2, __u8 dir)
@@ -40,45 +41,34 @@ static __always_inline void begin_hook(struct __sk_buff *skb, struct cpu *c, str
 	c->forwards = 0;
 }
 
-// fast_local evaluates a packet where nothing is forwarded.
-static __always_inline int fast_local(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-				      __u32 l2, __u8 dir)
+// fast_evaluate evaluates a packet that may pass unchanged, and forwards it if it is not for the
+// host.
+static __always_inline int fast_evaluate(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+					 struct forwarding *f, __u32 l2, __u8 dir)
 {
 	struct fast_packet e;
+	struct fwd_entry *w = NULL;
 
 	if (!fast_decode(&e, skb, l2))
 		return FWD_CONTINUE;
-	int r = fast_established(c, cf, &e, 0, 1, NULL);
-	if (unlikely(r == FAST_STATELESS) && fast_stateless(c)) {
+	if (f->pods | f->published | f->sources) {
+		int checked = 0;
+		if (dir == DIR_IN && l2 == 14 && f->pods | f->published)
+			w = fast_route(skb, c, cf, f, &e, &checked);
+		if (!w && !is_plain(skb, c, f, &e, dir, checked))
+			return FWD_CONTINUE;
+	}
+	int r = fast_established(c, cf, &e, w ? META_REDIRECT : 0, w ? 2 : 1, NULL);
+	if (unlikely(r == FAST_STATELESS) && !w && fast_stateless(c)) {
 		count_verdict(c);
 		return c->verdict.pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	}
 	if (likely(r == FAST_DONE)) {
 		count_passed(c, dir, e.len);
-		return TC_ACT_UNSPEC;
+		return w ? fast_leave(skb, c, cf, f, w, e.len, e.version == 4) : TC_ACT_UNSPEC;
 	}
 	c->known = r;
-	return FWD_CONTINUE;
-}
-
-// fast_forward evaluates a packet that may be forwarded unchanged, and forwards it.
-static __always_inline int fast_forward(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-					struct forwarding *f)
-{
-	struct fast_packet e;
-
-	if (!fast_decode(&e, skb, 14))
-		return FWD_CONTINUE;
-	struct fwd_entry *w = fast_route(skb, c, cf, f, &e);
-	if (!w)
-		return FWD_CONTINUE;
-	int r = fast_established(c, cf, &e, META_REDIRECT, 2, NULL);
-	if (likely(r == FAST_DONE)) {
-		count_passed(c, DIR_IN, e.len);
-		return fast_leave(skb, c, cf, f, w, e.len, e.version == 4);
-	}
-	c->known = r;
-	c->forwards = 1;
+	c->forwards = w != NULL;
 	return FWD_CONTINUE;
 }
 
@@ -97,10 +87,7 @@ static __always_inline int fast_hook(struct __sk_buff *skb, struct cpu *c, struc
 	begin_hook(skb, c, cf, l2, dir);
 	if (unlikely(event_wanted(cf, EVENT_PACKET)))
 		return FWD_CONTINUE;
-	if (!(f->pods | f->published | f->sources))
-		return fast_local(skb, c, cf, l2, dir);
-	return dir == DIR_IN && l2 == 14 && f->pods | f->published ? fast_forward(skb, c, cf, f) :
-								     FWD_CONTINUE;
+	return fast_evaluate(skb, c, cf, f, l2, dir);
 }
 
 // leave_by_cache sends a packet on that fast_rest has evaluated at ingress.
@@ -129,9 +116,11 @@ static __always_inline int fast_rest(struct __sk_buff *skb, struct cpu *c, struc
 {
 	__u32 known = c->known, forwards = c->forwards;
 
-	// Not new flows where ports are published: they end a translation of a published port with
-	// the same ends. Nor where netfilter may translate them: then they go up the stack.
-	if (known == FAST_NEW && forwards && f->published | f->netfilter)
+	// Not new flows that may go to where a published port leads: they end a translation of it
+	// with the same ends. Nor forwarded ones that netfilter may translate: they go up the
+	// stack.
+	if (known == FAST_NEW &&
+	    (forwards ? f->published | f->netfilter : f->published && nat_for_others(f)))
 		known = FAST_NOT;
 	if (!fast_decide(skb, c, cf, l2, known, forwards ? META_REDIRECT : 0))
 		return FWD_CONTINUE;
