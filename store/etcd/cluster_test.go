@@ -3,6 +3,7 @@ package etcd
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/store"
@@ -155,12 +157,11 @@ func (c *etcdCluster) permit(t *testing.T, user string, grants []store.Grant) {
 // Compact implements storetest.Cluster.
 func (c *etcdCluster) Compact(t *testing.T, revision int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, err := c.opened[0].client.Compact(ctx, revision, clientv3.WithCompactPhysical())
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Eventually(t, "the store compacts", func() bool {
+		_, err := c.opened[0].client.Compact(t.Context(), revision,
+			clientv3.WithCompactPhysical())
+		return err == nil || errors.Is(err, rpctypes.ErrCompacted) // by a try without an answer
+	})
 }
 
 // Restart implements storetest.Cluster: SIGKILL, and a new process with the same directory.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -38,19 +39,49 @@ func smallMember(t *testing.T) (*Driver, *Maintenance) {
 	return d, m.Maintenance(d)
 }
 
+// put reports whether etcd takes a value, or is full. A member whose disk is busy for seconds gives
+// no answer, and is asked again.
+func put(t *testing.T, d *Driver, key string, value []byte) (taken bool) {
+	t.Helper()
+	return takes(t, d, store.Txn{Put: []store.Entry{{Key: key, Value: value}}})
+}
+
+// takes is put for a transaction that may be made twice.
+func takes(t *testing.T, d *Driver, x store.Txn) (taken bool) {
+	t.Helper()
+	storetest.Eventually(t, "etcd answers", func() bool {
+		_, err := d.Commit(t.Context(), x)
+		if err != nil && !errors.Is(err, store.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		taken = err == nil
+		return taken || errors.Is(err, rpctypes.ErrNoSpace)
+	})
+	return taken
+}
+
+// freeSpace frees space if that is needed. A member whose disk is busy for seconds is asked again.
+func freeSpace(t *testing.T, s *Maintenance) {
+	t.Helper()
+	for late := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := s.FreeSpaceIfNeeded(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // fill writes values of 512 KiB until etcd takes no more, and returns how many it took.
 func fill(t *testing.T, d *Driver, key func(n int) string) (n int) {
 	t.Helper()
 	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
 	for ; n < 200; n++ {
-		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key(n), Value: value}}})
-		if err == nil {
-			continue
+		if !put(t, d, key(n), value) {
+			return n
 		}
-		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "is full") {
-			t.Fatal(err)
-		}
-		return n
 	}
 	t.Fatal("the database is never full")
 	return n
@@ -62,20 +93,17 @@ func fillTo(t *testing.T, d *Driver, s *Maintenance, full int, key func(n int) s
 	t.Helper()
 	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
 	for ; s.PercentFull() < full; n++ {
-		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key(n), Value: value}}})
-		if err != nil {
-			t.Fatal(err)
+		if !put(t, d, key(n), value) {
+			t.Fatal("the database is full")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return n
 }
 
-func mayWrite(t *testing.T, d *Driver) error {
+func mayWrite(t *testing.T, d *Driver) bool {
 	t.Helper()
-	_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "small",
-		Value: []byte("1")}}})
-	return err
+	return put(t, d, "small", []byte("1"))
 }
 
 // TestFullOfHistory: a database at its quota takes writes again after the next look, without what
@@ -83,14 +111,12 @@ func mayWrite(t *testing.T, d *Driver) error {
 func TestFullOfHistory(t *testing.T) {
 	d, s := smallMember(t)
 	fill(t, d, func(int) string { return "one" })
-	if err := mayWrite(t, d); err == nil {
+	if mayWrite(t, d) {
 		t.Fatal("etcd takes a write at its quota")
 	}
 	storetest.Eventually(t, "it takes writes again", func() bool {
-		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return mayWrite(t, d) == nil
+		freeSpace(t, s)
+		return mayWrite(t, d)
 	})
 	if s.PercentFull() > 25 {
 		t.Errorf("%d %% full, and it has one value", s.PercentFull())
@@ -103,15 +129,11 @@ func TestFullOfHistory(t *testing.T) {
 func TestHistoryBeforeItIsFull(t *testing.T) {
 	d, s := smallMember(t)
 	fillTo(t, d, s, 60, func(int) string { return "one" })
-	if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	freeSpace(t, s)
 	storetest.Eventually(t, "there is space again", func() bool {
 		fillTo(t, d, s, shortFrom, func(int) string { return "one" })
 		s.at = s.at.Add(-time.Minute)
-		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		freeSpace(t, s)
 		return s.PercentFull() < 25
 	})
 }
@@ -131,9 +153,7 @@ func TestOneDefragments(t *testing.T) {
 	look := func() {
 		t.Helper()
 		s.at = s.at.Add(-time.Minute)
-		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		freeSpace(t, s)
 	}
 	storetest.Eventually(t, "the history is dropped", func() bool {
 		look()
@@ -166,9 +186,8 @@ func TestReserve(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "only removals")
 	})
 	for n := range 500 {
-		if _, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: fmt.Sprint("m", n),
-			Value: make([]byte, 2<<10)}}}); err != nil {
-			t.Fatalf("removal %d: %v", n, err)
+		if !put(t, d, fmt.Sprint("m", n), make([]byte, 2<<10)) {
+			t.Fatalf("removal %d is refused", n)
 		}
 	}
 }
@@ -189,15 +208,12 @@ func TestFullOfValues(t *testing.T) {
 		t.Errorf("%v, %v", keys, err)
 	}
 	for i := range n / 2 {
-		if _, err := d.Commit(t.Context(),
-			store.Txn{Delete: []string{fmt.Sprintf("k%03d", i)}}); err != nil {
-			t.Fatal(err)
+		if !takes(t, d, store.Txn{Delete: []string{fmt.Sprintf("k%03d", i)}}) {
+			t.Fatalf("deletion %d is refused", i)
 		}
 	}
 	storetest.Eventually(t, "it takes writes again", func() bool {
-		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return mayWrite(t, d) == nil
+		freeSpace(t, s)
+		return mayWrite(t, d)
 	})
 }
