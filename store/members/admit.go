@@ -10,14 +10,17 @@ import (
 	"github.com/weirnet/weir/store/server"
 )
 
-// What a certificate of a host or a feed may write. The store keeps what was written for a minute
-// at least, in a database of 1 GiB: without a limit one stolen host fills that within a minute, and
-// then it takes no change from anyone, not even the removal of that host. A chunk of 32 pods has
-// about 5 KiB, so a host replaces six pods a second for ever, and some thousand at once.
+// What a certificate of a host or a feed may write and read. The store keeps what was written for a
+// minute at least, in a database of 1 GiB: without a limit one stolen host fills that within a
+// minute, and then it takes no change from anyone, not even the removal of that host. A chunk of 32
+// pods has about 5 KiB, so a host replaces six pods a second for ever, and some thousand at once.
+// What is read costs processor time of etcd and of weir-store.
 const (
 	writeRate = 32 << 10 // bytes in a second
 	hostBurst = 16 << 20 // bytes at once
-	feedBurst = 64 << 20 // a table of a million prefixes
+	readRate  = 1 << 20
+	readBurst = 128 << 20 // all buckets of a table, or four times all pods of a host
+	feedBurst = 64 << 20  // a table of a million prefixes
 )
 
 // Admit decides what a certificate may do: server.Config.Admit. A host needs its entry below
@@ -52,7 +55,9 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 	a.CheckRead = func(of string, watch bool) error {
 		return cluster.HostMayRead(node.Name, of, watch)
 	}
-	a.Rate, a.Burst, a.FillLimit = writeRate, hostBurst, cluster.HostFillLimit
+	a.Writes = server.Budget{Rate: writeRate, Burst: hostBurst}
+	a.Reads = server.Budget{Rate: readRate, Burst: readBurst}
+	a.FillLimit = cluster.HostFillLimit
 	return a, nil
 }
 
@@ -78,7 +83,9 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 			return cluster.FeedMayWrite(p.ID.Name, t)
 		}
 		a.CheckRead = cluster.FeedMayRead
-		a.Rate, a.Burst, a.FillLimit = writeRate, feedBurst, cluster.HostFillLimit
+		a.Writes = server.Budget{Rate: writeRate, Burst: feedBurst}
+		a.Reads = server.Budget{Rate: readRate, Burst: readBurst}
+		a.FillLimit = cluster.HostFillLimit
 	}
 	return a, nil
 }

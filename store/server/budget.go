@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/identity"
 )
 
 // What a transaction costs beside its keys and values, about what the store keeps of it.
@@ -24,14 +25,38 @@ func costOf(t store.Txn) (cost int) {
 	return cost
 }
 
-// spend waits until the connection's certificate may write a transaction. All of its connections
-// have one budget. It returns store.ErrUnavailable when that would take too long.
-func (c *conn) spend(ctx context.Context, t store.Txn, by Admission) error {
+// readCost is what a read costs beside its answer: etcd is asked each time.
+const readCost = 4 << 10
+
+// limiters have what certificates may spend. All connections of one have the same budget.
+type limiters map[identity.Serial]*rate.Limiter
+
+// tidy forgets a certificate that has spent nothing lately.
+func (l limiters) tidy(of identity.Serial) {
+	if b := l[of]; b != nil && b.Tokens() >= float64(b.Burst()) {
+		delete(l, of)
+	}
+}
+
+// limiter returns what the connection's certificate may spend of one kind.
+func (c *conn) limiter(of limiters, by Budget) *rate.Limiter {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	b := of[c.peer.Serial]
+	if b == nil {
+		b = rate.NewLimiter(rate.Limit(by.Rate), by.Burst)
+		of[c.peer.Serial] = b
+	}
+	return b
+}
+
+// spend waits until the connection's certificate may spend so much. what is the verb of the error,
+// store.ErrUnavailable, when that would take too long.
+func (c *conn) spend(ctx context.Context, of limiters, by Budget, cost int, what string) error {
 	if by.Rate == 0 {
 		return nil
 	}
-	cost := costOf(t)
-	b := c.server.budget(c, by)
+	b := c.limiter(of, by)
 	if b.AllowN(time.Now(), cost) {
 		return nil
 	}
@@ -39,22 +64,22 @@ func (c *conn) spend(ctx context.Context, t store.Txn, by Admission) error {
 	ctx, cancel := context.WithTimeout(ctx, c.server.config.Silence/2)
 	defer cancel()
 	if err := b.WaitN(ctx, cost); err != nil {
-		return fmt.Errorf("%w: %v writes more than %d bytes a second", store.ErrUnavailable,
-			c.peer.ID, by.Rate)
+		return fmt.Errorf("%w: %v %s more than %d bytes a second", store.ErrUnavailable, c.peer.ID,
+			what, by.Rate)
 	}
 	return nil
 }
 
-// budget returns what the certificate of a connection may write.
-func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.budgets[c.peer.Serial]
-	if b == nil {
-		b = rate.NewLimiter(rate.Limit(by.Rate), by.Burst)
-		s.budgets[c.peer.Serial] = b
+// owe notes what the answer to a read costs, which shows afterwards: the next reads wait.
+func (c *conn) owe(by Budget, answer store.Snapshot) {
+	if by.Rate == 0 {
+		return
 	}
-	return b
+	cost := 0
+	for _, e := range answer.Entries {
+		cost += e.Cost()
+	}
+	c.limiter(c.server.reads, by).ReserveN(time.Now(), min(cost, by.Burst))
 }
 
 // PercentFull returns how full the store is, in percent: its database, or the copy that every host

@@ -131,26 +131,31 @@ type admitted struct {
 }
 
 // mayRead asks the admission of now about a read or a watch.
-func (a *admitted) mayRead(name string, watch bool) error {
-	by, err := a.conn.current()
-	if err == nil && by.CheckRead != nil {
+func (a *admitted) mayRead(name string, watch bool) (by Admission, err error) {
+	if by, err = a.conn.current(); err == nil && by.CheckRead != nil {
 		err = by.CheckRead(name, watch)
 	}
-	return err
+	return by, err
 }
 
 // Read implements store.Store.
 func (a *admitted) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
-	if err := a.mayRead(name, false); err != nil {
+	by, err := a.mayRead(name, false)
+	if err == nil {
+		err = a.conn.spend(ctx, a.conn.server.reads, by.Reads, readCost, "reads")
+	}
+	if err != nil {
 		return store.Snapshot{}, err
 	}
-	return a.Store.Read(ctx, name, revision)
+	answer, err := a.Store.Read(ctx, name, revision)
+	a.conn.owe(by.Reads, answer)
+	return answer, err
 }
 
 // Watch implements store.Store.
 func (a *admitted) Watch(ctx context.Context, name string, after int64) iter.Seq2[store.Batch,
 	error] {
-	if err := a.mayRead(name, true); err != nil {
+	if _, err := a.mayRead(name, true); err != nil {
 		return func(yield func(store.Batch, error) bool) { yield(store.Batch{}, err) }
 	}
 	return a.Store.Watch(ctx, name, after)
@@ -173,10 +178,12 @@ func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	if err := a.conn.hasSpace(t, by); err != nil {
 		return 0, err
 	}
-	if err := a.conn.spend(ctx, t, by); err != nil {
+	cost := costOf(t)
+	err = a.conn.spend(ctx, a.conn.server.writes, by.Writes, cost, "writes")
+	if err != nil {
 		return 0, err
 	}
-	writes := int64(costOf(t))
+	writes := int64(cost)
 	a.conn.server.writing.Add(writes)
 	defer a.conn.server.writing.Add(-writes)
 	own := t.Compare

@@ -21,7 +21,8 @@ func follow(t *testing.T) (*Server, *storetest.Model) {
 	t.Helper()
 	model := storetest.NewModel(time.Minute)
 	s := &Server{config: Config{Store: model, Name: "w/", MaxCopy: smallCopy,
-		Progress: time.Second}, state: newState(), beat: newBeat(), conns: map[*conn]bool{}}
+		Progress: time.Second, Silence: 15 * time.Second}, state: newState(), beat: newBeat(),
+		conns: map[*conn]bool{}, writes: limiters{}, reads: limiters{}}
 	s.config.Log = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -40,10 +40,13 @@ type Admission struct {
 	// FillLimit returns how full the database may be, in percent, for a longer value of a key. nil:
 	// any value is taken.
 	FillLimit func(key string) int
-	// Rate is how many bytes its certificate may write in a second, and Burst how many at once; 0:
-	// any number. What is too much waits.
-	Rate, Burst int
+	// Writes and Reads are what its certificate may write and read. What is too much waits.
+	Writes, Reads Budget
 }
+
+// Budget is how many bytes there are in a second, and how many at once. Without a Rate there are
+// any number.
+type Budget struct{ Rate, Burst int }
 
 // Config describes a server.
 type Config struct {
@@ -95,7 +98,7 @@ type Counters struct {
 	Overtaken                atomic.Uint64 // differences that a newer one of the certificate ended
 	Slow                     atomic.Uint64 // connections that ended: unsent
 	Waits                    atomic.Uint64 // sent elsewhere
-	Throttled                atomic.Uint64 // transactions that waited for their turn
+	Throttled                atomic.Uint64 // transactions and reads that waited for their turn
 	NoSpace                  atomic.Uint64 // transactions that the database has no space for
 	Joins, JoinsRefused      atomic.Uint64
 	Reads, Transactions      Results       // of clients that were admitted
@@ -120,7 +123,8 @@ type Server struct {
 	conns      map[*conn]bool
 	differing  map[identity.Serial]*conn         // that waits for its difference, or gets it
 	began      map[identity.Serial]*rate.Limiter // differences of certificates that had some lately
-	budgets    map[identity.Serial]*rate.Limiter // of certificates that have written lately
+	writes     limiters                          // of certificates that have written lately
+	reads      limiters                          // and of those that have read
 	closed     bool
 	serving    sync.WaitGroup
 }
@@ -145,7 +149,7 @@ func New(c Config) (*Server, error) {
 	s := newState()
 	s.unsent.most = 2 * c.MaxCopy
 	return &Server{config: c, beat: newBeat(), state: s, conns: map[*conn]bool{},
-		budgets:     map[identity.Serial]*rate.Limiter{},
+		writes: limiters{}, reads: limiters{},
 		differing:   map[identity.Serial]*conn{},
 		began:       map[identity.Serial]*rate.Limiter{},
 		differences: make(chan struct{}, maxDifferences),
@@ -335,9 +339,8 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	if b := s.budgets[c.peer.Serial]; b != nil && b.Tokens() >= float64(b.Burst()) {
-		delete(s.budgets, c.peer.Serial)
-	}
+	s.writes.tidy(c.peer.Serial)
+	s.reads.tidy(c.peer.Serial)
 	if b := s.began[c.peer.Serial]; b != nil && b.Tokens() >= differenceBurst {
 		delete(s.began, c.peer.Serial)
 	}

@@ -84,7 +84,8 @@ func serverMetrics(s *server.Server) []observe.Metric {
 		counter("weir_store_server_slow_total", "Connections that ended, since there is no memory "+
 			"for what slow ones have not taken yet.", c.Slow.Load()),
 		counter("weir_store_server_throttled_total",
-			"Transactions that waited, since their certificate writes much.", c.Throttled.Load()),
+			"Transactions and reads that waited, since their certificate writes or reads much.",
+			c.Throttled.Load()),
 		counter("weir_store_server_no_space_total",
 			"Transactions that were refused, since the database is nearly full.",
 			c.NoSpace.Load())}
