@@ -45,6 +45,8 @@ const (
 	perTurn = 16
 	// maxLag is how many segments a connection may be behind before it gets them merged.
 	maxLag = 64
+	// maxMerged is how many merged segments are kept for others: each may be as large as the log.
+	maxMerged = 4
 )
 
 // take returns the segments that a connection gets next, and moves it forward. There are none, and
@@ -85,7 +87,9 @@ func (s *state) take(p *position) (segments []*segment, wait <-chan struct{}, lo
 		g.revision = one.revision
 		g.size += one.size
 	}
-	g.bytes = g.size
+	if g.bytes = g.size; len(s.merged) >= maxMerged {
+		clear(s.merged)
+	}
 	s.merged[from] = g
 	return []*segment{g}, nil, false
 }

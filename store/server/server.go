@@ -262,37 +262,6 @@ func (s *Server) track(l net.Listener) bool {
 	return true
 }
 
-// begin notes a connection that has not proved who it is. When there are too many, the oldest one
-// ends: a handshake takes some milliseconds, so one who opens connections and is silent does not
-// keep others out.
-func (s *Server) begin(raw net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	if len(s.handshakes) >= maxHandshakes {
-		s.handshakes[0].Close()
-		s.handshakes = s.handshakes[1:]
-		s.Counters.Refused.Add(1)
-	}
-	s.handshakes = append(s.handshakes, raw)
-	s.serving.Add(1)
-	return true
-}
-
-// proved forgets that a connection has not proved who it is.
-func (s *Server) proved(raw net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, c := range s.handshakes {
-		if c == raw {
-			s.handshakes = append(s.handshakes[:i:i], s.handshakes[i+1:]...)
-			return
-		}
-	}
-}
-
 // Close ends every connection and waits for them. Run ends with its context.
 func (s *Server) Close() {
 	s.mu.Lock()

@@ -353,3 +353,23 @@ func TestTakenStays(t *testing.T) {
 		}
 	}
 }
+
+// TestMergedAreFew: connections that are behind by different lengths leave few merged segments
+// behind, each of which may be as large as the log.
+func TestMergedAreFew(t *testing.T) {
+	s := newState()
+	s.apply(store.Batch{Revision: 1}, 0)
+	for revision := int64(2); revision < 20*maxLag; revision++ {
+		s.apply(store.Batch{Revision: revision, Changes: []store.Change{{Entry: store.Entry{
+			Key: "k", Value: []byte{1}, Revision: revision}}}}, 0)
+	}
+	for from := uint64(0); from < 18*maxLag; from += maxLag {
+		taken, _, _ := s.take(&position{next: s.first + from})
+		if len(taken) != 1 || taken[0].revision != s.copy.Revision {
+			t.Fatalf("from %d: %d segments", from, len(taken))
+		}
+	}
+	if len(s.merged) > maxMerged {
+		t.Errorf("%d merged segments are kept", len(s.merged))
+	}
+}
