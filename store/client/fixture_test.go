@@ -52,21 +52,11 @@ type wired struct {
 	stop   func()
 }
 
-func newWired(t *testing.T, name string) *wired {
-	t.Helper()
-	return newPatient(t, name, silence)
-}
-
-// newSteady is for tests that do not wait for silence: a busy machine makes no connection fail.
+// newSteady is for tests that do not wait for silence. A busy machine makes no connection fail: to
+// connect may take a third of the time of silence.
 func newSteady(t *testing.T, name string) *wired {
 	t.Helper()
-	return newPatient(t, name, 15*time.Second)
-}
-
-// newPatient has another time of silence.
-func newPatient(t *testing.T, name string, silence time.Duration) *wired {
-	t.Helper()
-	w := &wired{name: name, silence: silence, dial: new(net.Dialer).DialContext,
+	w := &wired{name: name, silence: 3 * patience, dial: new(net.Dialer).DialContext,
 		proxy: storetest.NewProxy(t, "tcp", "127.0.0.1:0", "")}
 	w.begin(t)
 	return w

@@ -66,7 +66,7 @@ func TestStoreReturns(t *testing.T) {
 // TestPause: pauses after a store that cannot be reached are bounded. One that answers and fails is
 // spared.
 func TestPause(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	_, config := w.newHost(t, nil)
 	fails := func(dial func(context.Context, string, string) (net.Conn, error)) error {
 		c, err := client.New(client.Config{TLS: config, Dial: dial,

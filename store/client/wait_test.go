@@ -15,7 +15,7 @@ import (
 // TestWaitForEver: a weir-store that asks hosts to wait for a hundred years does not keep them away
 // from the others.
 func TestWaitForEver(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	w.put(t, "h/a", "1")
 	evil := w.serveTLS(t, func(conn net.Conn) {
 		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {

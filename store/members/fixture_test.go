@@ -21,9 +21,8 @@ import (
 )
 
 const (
-	// A third of silence is what connecting may take, on a busy machine.
-	silence  = 12 * time.Second
 	patience = 5 * time.Minute
+	silence  = 3 * patience // to connect may take a third of it
 )
 
 // founded is a cluster on the model with one weir-store and one administrator.
@@ -120,7 +119,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	joiner.Bound, joiner.Note, joiner.Save = f.certificates, f.note, f.save
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
-		Join: joiner.Join, Changed: f.note, Progress: silence / 6, Silence: silence})
+		Join: joiner.Join, Changed: f.note, Progress: time.Second, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

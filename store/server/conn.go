@@ -69,7 +69,7 @@ func (s *Server) serve(raw net.Conn) {
 // hello makes the handshake and the first exchange. A host that joins is answered here, and c is
 // nil then.
 func (s *Server) hello(secured *tls.Conn) (c *conn, err error) {
-	if err := secured.SetDeadline(time.Now().Add(firstTimeout)); err != nil {
+	if err := secured.SetDeadline(time.Now().Add(s.firstTimeout())); err != nil {
 		return nil, err
 	}
 	if err := secured.Handshake(); err != nil {
@@ -128,7 +128,7 @@ func (s *Server) admit(p identity.Peer, hello []byte) (a Admission, w wire.Welco
 	case <-s.state.ready:
 	case <-s.state.closed:
 		return a, w, store.ErrUnavailable
-	case <-time.After(firstTimeout / 2):
+	case <-time.After(s.firstTimeout() / 2):
 		return a, w, fmt.Errorf("%w: nothing was read yet", store.ErrUnavailable)
 	}
 	if w.Cluster, w.Epoch, err = s.config.Cluster(s.state.get); err != nil {
@@ -143,7 +143,7 @@ func (s *Server) admit(p identity.Peer, hello []byte) (a Admission, w wire.Welco
 		return a, w, nil
 	}
 	// One that joined a moment ago may not have arrived here yet.
-	ctx, cancel := context.WithTimeout(context.Background(), firstTimeout/2)
+	ctx, cancel := context.WithTimeout(context.Background(), s.firstTimeout()/2)
 	defer cancel()
 	a, again := s.readAdmission(ctx, p)
 	if errors.Is(again, store.ErrUnavailable) {

@@ -12,7 +12,7 @@ import (
 // join answers a host that has a token.
 func (s *Server) join(secured *tls.Conn, body []byte) error {
 	answer, err := s.joinAnswer(secured, body)
-	if deadline := secured.SetDeadline(time.Now().Add(firstTimeout)); deadline != nil {
+	if deadline := secured.SetDeadline(time.Now().Add(s.firstTimeout())); deadline != nil {
 		return deadline
 	}
 	if err != nil {

@@ -78,18 +78,22 @@ type Config struct {
 
 // Limits. A connection that exceeds them waits or ends.
 const (
-	maxDifferences  = 64  // that are sent at once, one to a certificate
-	maxHandshakes   = 512 // connections that have not proved who they are
-	maxPerPeer      = 4   // connections of one certificate
-	maxCalls        = 8   // reads and transactions of a connection at once
-	maxTrees        = 2   // reads of subtrees of a certificate at once
-	maxWatches      = 16  // of a connection
-	firstTimeout    = 5 * time.Second
+	maxDifferences = 64  // that are sent at once, one to a certificate
+	maxHandshakes  = 512 // connections that have not proved who they are
+	maxPerPeer     = 4   // connections of one certificate
+	maxCalls       = 8   // reads and transactions of a connection at once
+	maxTrees       = 2   // reads of subtrees of a certificate at once
+	maxWatches     = 16  // of a connection
+
 	differenceQueue = 2 * time.Second  // for how long a difference may wait for others
 	differenceEvery = 15 * time.Second // one of a certificate, after differenceBurst
 	differenceBurst = 8
 	joinTimeout     = 30 * time.Second
 )
+
+// firstTimeout bounds the handshake and the first exchange by a third of the time of silence, as a
+// client does.
+func (s *Server) firstTimeout() time.Duration { return s.config.Silence / 3 }
 
 // Counters count events since the start.
 type Counters struct {
