@@ -1,11 +1,14 @@
 package client_test
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/weirnet/weir/internal/pipenet"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/identity"
@@ -15,9 +18,14 @@ import (
 // TestWaitForEver: a weir-store that asks hosts to wait for a hundred years does not keep them away
 // from the others.
 func TestWaitForEver(t *testing.T) {
-	w := newSteady(t, "h/")
+	synctest.Test(t, waitForEver)
+}
+
+func waitForEver(t *testing.T) {
+	w := newPiped(t, "h/", silence)
 	w.put(t, "h/a", "1")
-	evil := w.serveTLS(t, func(conn net.Conn) {
+	evil := pipenet.Listen()
+	w.serveTLS(t, evil, func(conn net.Conn) {
 		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {
 			return
 		}
@@ -35,17 +43,23 @@ func TestWaitForEver(t *testing.T) {
 		Stores: func() []string {
 			if first { // whichever it orders first
 				first = false
-				return []string{evil}
+				return []string{"evil"}
 			}
 			return []string{w.proxy.Address}
-		}, Dial: (&net.Dialer{}).DialContext, Silence: w.silence})
+		},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == "evil" {
+				return evil.Dial(ctx, network, address)
+			}
+			return w.dial(ctx, network, address)
+		}, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	stepped := make(chan bool, 100)
+	stepped, ctx := make(chan bool, 100), t.Context()
 	var failed []error
-	go c.Follow(t.Context(), client.Follow{
+	go c.Follow(ctx, client.Follow{
 		Copy:   func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
 		Step:   func(store.Batch) error { stepped <- true; return nil },
 		Failed: func(err error) { failed = append(failed, err) },
@@ -61,7 +75,7 @@ func TestWaitForEver(t *testing.T) {
 }
 
 // serveTLS serves TLS connections with the certificate of a weir-store.
-func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
+func (w *wired) serveTLS(t *testing.T, from net.Listener, serve func(net.Conn)) {
 	t.Helper()
 	own, err := identity.Issue(w.ca, identity.ID{Kind: identity.Store, Name: "evil"})
 	if err != nil {
@@ -71,10 +85,7 @@ func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := tls.NewListener(from, config)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -88,7 +99,6 @@ func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
 			}()
 		}
 	}()
-	return listener.Addr().String()
 }
 
 // TestAnswerOfSmallEntries: an answer is bounded by the memory that it takes. A weir-store that is
@@ -99,7 +109,11 @@ func TestAnswerOfSmallEntries(t *testing.T) {
 	frame := wire.Result{Number: 1, Revision: 1, More: true,
 		Entries: make([]store.Entry, each)}.Encode()
 	last := wire.Result{Number: 1, Revision: 1}.Encode()
-	evil := w.serveTLS(t, func(conn net.Conn) {
+	evil, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.serveTLS(t, evil, func(conn net.Conn) {
 		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {
 			return
 		}
@@ -117,7 +131,7 @@ func TestAnswerOfSmallEntries(t *testing.T) {
 	})
 	name, config := w.newHost(t, nil)
 	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
-		Stores: func() []string { return []string{evil} },
+		Stores: func() []string { return []string{evil.Addr().String()} },
 		Dial:   (&net.Dialer{}).DialContext, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)

@@ -244,6 +244,46 @@ func TestVerifierProvesNothing(t *testing.T) {
 	}
 }
 
+// TestProofIsOfOneConnection: a proof of a token, and what a host signs to join again, are worth
+// nothing on another connection, for another request, or for each other: a weir-store that is a
+// thief's cannot use those of a host that tried to join there.
+func TestProofIsOfOneConnection(t *testing.T) {
+	ca := newCA(t)
+	token, server := NewToken(FingerprintOf(ca.Certificate())), serverConfig(t, issue(t, ca, Store))
+	states := func() (client, store tls.ConnectionState) {
+		t.Helper()
+		c, s, err := connect(t, JoinTLS(token.CA), server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.ConnectionState(), s.ConnectionState()
+	}
+	mine, here := states()
+	_, elsewhere := states()
+	must := func(b []byte, err error) []byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	request, another := []byte("request"), []byte("another")
+	proof, again := must(token.Proof(mine, request)), must(Binding(mine, request))
+	v := token.Verifier()
+	if !v.Proves(here, request, proof) || !bytes.Equal(again, must(Binding(here, request))) {
+		t.Error("the ends of a connection do not agree")
+	}
+	if v.Proves(elsewhere, request, proof) || bytes.Equal(again, must(Binding(elsewhere, request))) {
+		t.Error("it is taken on another connection")
+	}
+	if v.Proves(here, another, proof) || bytes.Equal(again, must(Binding(here, another))) {
+		t.Error("it is taken for another request")
+	}
+	if v.Proves(here, request, ed25519.Sign(token.key(), again)) {
+		t.Error("what is signed to join again is taken as a proof of the token")
+	}
+}
+
 // TestToken: a token is read as it was printed, and a typing error is found.
 func TestToken(t *testing.T) {
 	want := NewToken(Fingerprint{1, 2, 3})
