@@ -102,7 +102,7 @@ func TestHubLosesNothingUncounted(t *testing.T) {
 	go func() { wg.Wait(); close(done) }()
 	var got, lost uint64
 	for got+lost < writers*each {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		events, l, err := s.Next(ctx)
 		cancel()
 		if err != nil {

@@ -110,7 +110,7 @@ func TestResponseGoesBack(t *testing.T) {
 		if err := b.Send([][]byte{m.message}, p, 0); err != nil {
 			t.Fatal(err)
 		}
-		m.to.SetReadDeadline(time.Now().Add(10 * time.Second))
+		m.to.SetReadDeadline(time.Now().Add(5 * time.Minute))
 		buf := make([]byte, 300)
 		if n, _, err := m.to.ReadFrom(buf); err != nil || !bytes.Equal(buf[:n], m.message) {
 			t.Errorf("a message of type %d: got % x, %v", m.message[0], buf[:n], err)

@@ -48,7 +48,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Error("the connection to the server is open")
 	}
 }
@@ -73,7 +73,7 @@ func TestClientThatStopsInABody(t *testing.T) {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(c, "%s\r\nHost: x\r\n%s", line, head)
-			c.SetReadDeadline(time.Now().Add(30 * time.Second))
+			c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 				t.Errorf("%q, %q: the connection is open", line, head)
 			}
@@ -100,7 +100,7 @@ func TestClientWithoutPassword(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(c, "%s\r\n\r\n", head)
-		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Errorf("%q: the connection is open", head)
 		}
@@ -156,7 +156,7 @@ func TestHeaderLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		if !strings.HasSuffix(request, "\r\n\r\n") {
 			request += strings.Repeat("a", maxRequestHeader+slop-len(request))
 		}
@@ -213,7 +213,7 @@ func TestAnswerBeforeTheEndOfABody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	fmt.Fprintf(c, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", origin.URL, 2*half)
 	c.Write(make([]byte, half))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -243,7 +243,7 @@ func TestOneServerAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	answers := bufio.NewReader(c)
 	for range 5 {
 		origin := httptest.NewUnstartedServer(http.HandlerFunc(
@@ -323,7 +323,7 @@ func TestBodyEndsItsDeadline(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- s.web.Serve(q) }()
 	there, here := net.Pipe()
-	there.SetDeadline(time.Now().Add(30 * time.Second))
+	there.SetDeadline(time.Now().Add(5 * time.Minute))
 	s.wait.Add(1)
 	q.push(&httpConn{Conn: here, client: newClient(s, here), clock: newClock(time.Hour)})
 	go io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")

@@ -204,7 +204,7 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	}
 	clientOf := func(user string) *http.Client {
 		via := &url.URL{Scheme: "http", Host: proxy, User: url.UserPassword(user, "secret")}
-		return &http.Client{Timeout: 10 * time.Second,
+		return &http.Client{Timeout: 5 * time.Minute,
 			Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 	}
 	ann, annElsewhere, bob := clientOf("ann"), clientOf("ann"), clientOf("bob")
@@ -227,7 +227,7 @@ func TestConnectionsAreNotShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	in := bufio.NewReader(c)
 	var from []string
 	for _, credentials := range []string{"YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA=="} {
@@ -261,7 +261,7 @@ func TestSilentServer(t *testing.T) {
 	}()
 	s := &Server{IdleTimeout: 200 * time.Millisecond}
 	proxy := start(t, s, "")
-	client := &http.Client{Timeout: 20 * time.Second,
+	client := &http.Client{Timeout: 5 * time.Minute,
 		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://" + l.Addr().String() + "/")

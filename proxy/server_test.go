@@ -129,7 +129,7 @@ func roundTrip(t *testing.T, c net.Conn, size int) {
 		c.Write(want)
 		c.(interface{ CloseWrite() error }).CloseWrite()
 	}()
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	got, err := io.ReadAll(c)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes of %d back: %v", len(got), len(want), err)
@@ -186,7 +186,7 @@ func TestSOCKS5Replies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		io.WriteString(c, "\x05\x01\x00"+request) // all at once
 		answer := make([]byte, 12)
 		if _, err := io.ReadFull(c, answer); err != nil || answer[1] != 0 || answer[3] != want {
@@ -218,7 +218,7 @@ func TestEarlyData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		c.Write(append(open, "hello"...)) // before the proxy has answered
 		var got []byte
 		b := make([]byte, 256)
@@ -240,7 +240,7 @@ func connectHTTP(t *testing.T, proxy, address, auth string) (net.Conn, *http.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", address, address, auth)
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), &http.Request{Method: "CONNECT"})
 	if err != nil {
@@ -319,7 +319,7 @@ func TestHTTPPlain(t *testing.T) {
 	for line, want := range map[string]string{"GET / HTTP/1.1\r\nHost: x": "400",
 		"GET https://web.test/ HTTP/1.1\r\nHost: x": "400", "get nonsense": "400"} {
 		c, _ := net.Dial("tcp", proxy)
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		fmt.Fprintf(c, "%s\r\nProxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n", line)
 		if status, _ := bufio.NewReader(c).ReadString('\n'); !strings.Contains(status, want) {
 			t.Errorf("%q: %q", line, status)

@@ -27,7 +27,7 @@ func associateFrom(t *testing.T, proxy string, port uint16) (net.Conn, netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	c.Write(append([]byte("\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00"), byte(port>>8),
 		byte(port)))
 	answer := make([]byte, 12)
@@ -81,7 +81,7 @@ func TestUDPAssociate(t *testing.T) {
 			for _, header := range [][]byte{byName(port), byAddr(port)} {
 				payload := bytes.Repeat([]byte{byte(i + 1)}, size)
 				sock.Write(append(header, payload...))
-				sock.SetReadDeadline(time.Now().Add(30 * time.Second))
+				sock.SetReadDeadline(time.Now().Add(5 * time.Minute))
 				n, err := sock.Read(b)
 				if err != nil {
 					t.Fatalf("%d bytes to %d: %v", size, port, err)
@@ -139,7 +139,7 @@ func TestUDPAssociateNamedPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sockets[i].Close()
-		sockets[i].SetDeadline(time.Now().Add(30 * time.Second))
+		sockets[i].SetDeadline(time.Now().Add(5 * time.Minute))
 	}
 	client, other := sockets[0], sockets[1]
 	control, relay := associateFrom(t, proxy,

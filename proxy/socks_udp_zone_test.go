@@ -51,7 +51,7 @@ func (p *linkLocalPair) associate(t *testing.T, named uint16) (net.Conn, uint16)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	control.SetDeadline(time.Now().Add(30 * time.Second))
+	control.SetDeadline(time.Now().Add(5 * time.Minute))
 	answer := make([]byte, 4+16+2)
 	if _, err := io.ReadFull(control, answer); err != nil || answer[1] != replyOK ||
 		answer[3] != atypV6 {
@@ -83,7 +83,7 @@ func TestUDPAssociateLinkLocal(t *testing.T) {
 			named = sock.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 		}
 		control, relay := p.associate(t, named)
-		sock.SetDeadline(time.Now().Add(30 * time.Second))
+		sock.SetDeadline(time.Now().Add(5 * time.Minute))
 		if _, err := sock.WriteTo(datagram, &net.UDPAddr{IP: net.ParseIP("fe80::1"),
 			Zone: "zone1", Port: int(relay)}); err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func (m *machine) findInit(pid int) string {
 
 // try runs a command inside.
 func (m *machine) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	enter := []string{"-t", m.init, "-m", "-p", "-u", "-i", "-n", "-C", "env", "-i",
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}

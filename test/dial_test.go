@@ -73,7 +73,7 @@ func TestProxyCommand(t *testing.T) {
 	for _, scheme := range []string{"http", "socks5"} {
 		for pass, ok := range map[string]bool{"secret": true, "wrong": false} {
 			via := &url.URL{Scheme: scheme, Host: address, User: url.UserPassword("ann", pass)}
-			client := &http.Client{Timeout: 10 * time.Second,
+			client := &http.Client{Timeout: 5 * time.Minute,
 				Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 			resp, err := client.Get("http://localhost:" + port + "/")
 			got := ""

@@ -89,7 +89,7 @@ func TestProxyMetrics(t *testing.T) {
 	l.Close()
 	address, stop := startProxy(t, "--metrics", l.Addr().String())
 	defer stop()
-	client := &http.Client{Timeout: 10 * time.Second,
+	client := &http.Client{Timeout: 5 * time.Minute,
 		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h",
 			Host: address})}}
 	get := func(where string) string {

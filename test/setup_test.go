@@ -46,7 +46,7 @@ func dialSession(t *testing.T, client *nstest.Node) *sshSession {
 
 // alive reports whether the session still works.
 func (s *sshSession) alive() error {
-	s.SetDeadline(time.Now().Add(30 * time.Second))
+	s.SetDeadline(time.Now().Add(5 * time.Minute))
 	if _, err := s.Write([]byte("date\n")); err != nil {
 		return err
 	}

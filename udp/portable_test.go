@@ -17,7 +17,7 @@ func TestPortableReads(t *testing.T) {
 				t.Skipf("no %s here: %v", network, err)
 			}
 			defer pc.Close()
-			pc.SetReadDeadline(time.Now().Add(30 * time.Second))
+			pc.SetReadDeadline(time.Now().Add(5 * time.Minute))
 			one := portable{pc: pc, stats: &counters{}}
 			from := listen(t, network, localhost(network), Config{})
 			payload := []byte("0123456789")

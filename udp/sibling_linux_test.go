@@ -54,7 +54,7 @@ func TestSibling(t *testing.T) {
 
 func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, siblings []*Conn) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	buf := [][]byte{make([]byte, 100)}
 	for i := range byte(40) {
 		from, err := net.Dial(network, to.String())
@@ -71,7 +71,7 @@ func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, sib
 			if n, err := s.WriteBatch(m); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
-			from.SetReadDeadline(time.Now().Add(10 * time.Second))
+			from.SetReadDeadline(time.Now().Add(5 * time.Minute))
 			if n, err := from.Read(buf[0]); n != 1 || err != nil { // only from that source
 				t.Fatal(n, err)
 			}

@@ -81,7 +81,7 @@ func TestWaits(t *testing.T) {
 			if b != byte(i) {
 				t.Fatalf("byte %d is %d", i, b)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(5 * time.Minute):
 			t.Fatalf("byte %d did not wake the reader", i)
 		}
 	}

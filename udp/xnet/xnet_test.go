@@ -39,8 +39,8 @@ func sockets(t *testing.T) (*udp.Conn, *net.UDPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pc.Close() })
-	u.SetDeadline(time.Now().Add(10 * time.Second))
-	pc.SetDeadline(time.Now().Add(10 * time.Second))
+	u.SetDeadline(time.Now().Add(5 * time.Minute))
+	pc.SetDeadline(time.Now().Add(5 * time.Minute))
 	return u, pc
 }
 
