@@ -62,12 +62,13 @@ type bind struct {
 	// Handshakes, see Stats.
 	begun, answered, byOther, accepted atomic.Uint64
 
-	waits waitCounts
+	waits      waitCounts
+	handshakes handshakes
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(),
-		peers:   map[Key]*peerEndpoint{},
+		peers: map[Key]*peerEndpoint{}, handshakes: newHandshakes(),
 		batches: pool[batch]{newItem: newBatch}}
 }
 

@@ -91,6 +91,7 @@ func (d *Device) open() (err error) {
 		}
 	}
 	d.done.Go(d.watch)
+	d.done.Go(func() { d.bind.handshakes.run(d.ctx) })
 	d.done.Go(d.followAddrs)
 	return nil
 }

@@ -77,7 +77,9 @@ func (s *sealer) sendTo(p *device.Peer, packets []tun.ReadPacket, i int, now tim
 	s.counter = counter
 	s.messages = slices.Grow(s.messages[:0], len(s.packets))[:len(s.packets)]
 	s.helpers.run(s, len(s.packets), bytes, &s.done)
-	p.SendSealed(s.messages)
+	if p.SendSealed(s.messages) {
+		s.bind.handshakes.add(p)
+	}
 	clear(s.messages)
 }
 
@@ -101,7 +103,7 @@ func (s *sealer) hold(p *device.Peer, now time.Time) {
 	e.waiting.add(s.slab, s.packets, s.bind.now())
 	// a session may have begun meanwhile, when nothing waited for it
 	if !e.waiting.send(p, s.mtu, now) {
-		p.Await()
+		s.bind.handshakes.add(p)
 	}
 }
 

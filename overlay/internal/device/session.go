@@ -101,9 +101,16 @@ func (peer *Peer) Reserve(n int, now time.Time) (pair *Keypair, first uint64) {
 	return pair, end - uint64(n)
 }
 
-// Await begins a handshake unless one is under way, for packets that wait for a session. The
-// library does the same for those that wait in it (SendStagedPackets).
-func (peer *Peer) Await() {
+// MayBegin reports whether a handshake may begin: none did lately.
+func (peer *Peer) MayBegin() bool {
+	peer.handshake.mutex.RLock()
+	defer peer.handshake.mutex.RUnlock()
+	return time.Since(peer.handshake.lastSentHandshake) >= RekeyTimeout
+}
+
+// Begin begins a handshake if one may, for packets that wait for a session, or because the session
+// is old. The library does the same where it sends (SendStagedPackets, keepKeyFreshSending).
+func (peer *Peer) Begin() {
 	if peer.timersActive() {
 		// the library has logged why, and tries again
 		_ = peer.SendHandshakeInitiation(false)
@@ -111,17 +118,25 @@ func (peer *Peer) Await() {
 }
 
 // SendSealed sends transport messages with data. Each has MessageEncapsulatingTransportSize bytes
-// in front.
-func (peer *Peer) SendSealed(messages [][]byte) {
+// in front. It reports whether the session is to be replaced by a new one (keepKeyFreshSending).
+func (peer *Peer) SendSealed(messages [][]byte) (old bool) {
 	peer.timersAnyAuthenticatedPacketTraversal()
 	peer.timersAnyAuthenticatedPacketSent()
 	err := peer.SendBuffers(messages)
 	peer.timersDataSent()
 	if err != nil {
 		peer.device.log.Errorf("%v - Failed to send data packets: %v", peer, err)
-		return
+		return false
 	}
-	peer.keepKeyFreshSending()
+	return peer.sessionIsOld(time.Now())
+}
+
+// sessionIsOld reports whether data that was sent is a reason for a new session.
+func (peer *Peer) sessionIsOld(now time.Time) bool {
+	pair := peer.keypairs.Current()
+	return pair != nil && (peer.handshakeOnUserSend.Load() ||
+		pair.sendNonce.Load() > RekeyAfterMessages ||
+		pair.isInitiator && now.Sub(pair.created) > RekeyAfterTime)
 }
 
 // Received is called after the first accepted message of a batch. The first message of a session

@@ -157,6 +157,36 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestOldSession: a session is replaced when it is old, was used often, or the next handshake was
+// scheduled; not because of its age by the end that did not begin it.
+func TestOldSession(t *testing.T) {
+	_, p := bare(t)
+	now := time.Now()
+	if p.sessionIsOld(now) {
+		t.Error("without a session")
+	}
+	pair := newPair(t, true, 0)
+	p.keypairs.current = pair
+	later := pair.created.Add(RekeyAfterTime)
+	if p.sessionIsOld(later) || !p.sessionIsOld(later.Add(1)) {
+		t.Error("by its age")
+	}
+	if pair.isInitiator = false; p.sessionIsOld(later.Add(1)) {
+		t.Error("by its age, at the other end")
+	}
+	pair.sendNonce.Store(RekeyAfterMessages)
+	if p.sessionIsOld(now) {
+		t.Error("by the last message of a new one")
+	}
+	if pair.sendNonce.Add(1); !p.sessionIsOld(now) {
+		t.Error("by its messages")
+	}
+	pair.sendNonce.Store(0)
+	if p.handshakeOnUserSend.Store(true); !p.sessionIsOld(now) {
+		t.Error("by a wish")
+	}
+}
+
 // TestSession: a message that names no session, or one that is too old, has none.
 func TestSession(t *testing.T) {
 	d, p := bare(t)
