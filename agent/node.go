@@ -76,6 +76,7 @@ type Node struct {
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that
 	unlockPins    func()        // releases the lock on the pins' directory
+	pinsInPlace   func() error  // reports whether that directory is where it was
 
 	mu      sync.Mutex // its place in the lock order: doc.go
 	leaving bool       // guarded by mu
@@ -100,6 +101,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	n.unlockPins = func() { locks.ReleaseOne(c.Paths.Pins()) }
+	n.pinsInPlace = func() error { return locks.CheckInPlace(c.Paths.Pins()) }
 	n.peers.Load() // closes their ranges to the default route before anything can fail
 	if err := n.engine.Open(kernel.Config{Dir: c.Paths.Pins(),
 		Options: c.Settings.Engine}); err != nil {
@@ -212,9 +214,9 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			n.stack.Refresh()
 			n.followLocal() // of those that go with an interface the kernel reports nothing
 			n.lookAtNetfilter(true)
-			n.hooks.Recheck()
+			n.recheckHooks()
 		case <-n.hooks.Suspect():
-			n.hooks.Recheck()
+			n.recheckHooks()
 		case <-look.C:
 			n.lookAtNetfilter(false)
 		case <-n.pulse:

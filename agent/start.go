@@ -77,6 +77,21 @@ func (n *Node) begin(ctx context.Context) error {
 	return nil
 }
 
+// recheckHooks looks whether hooks and pins are still there. Without the pins the next agent would
+// begin without states, and after a moment without hooks. If they are hidden, the hooks of now
+// would stay beside its own, with rules that nothing changes any more.
+func (n *Node) recheckHooks() {
+	const about = "the pins"
+	if err := n.pinsInPlace(); err != nil {
+		n.problems.Set(about, "the next agent will not find what this one enforces: "+err.Error(),
+			"unmount what hides the bpf file system; if it was unmounted itself: "+
+				"weir down --keep, then weir up")
+	} else {
+		n.problems.Solved(about)
+	}
+	n.hooks.Recheck()
+}
+
 // mayHavePods reports whether the settings have ranges, or pods of earlier ones are there.
 func (n *Node) mayHavePods() bool {
 	return len(n.config.Settings.Pods.Ranges) > 0 || len(n.pods.Networks()) > 0

@@ -142,3 +142,25 @@ func (c Locks) ReleaseOne(dir string) {
 		}
 	}
 }
+
+// CheckInPlace returns an error if a locked directory is no longer at its path: the next process
+// would find another directory there, or none, with no lock.
+func (c Locks) CheckInPlace(dir string) error {
+	for _, l := range c {
+		if l.held.Name() != dir {
+			continue
+		}
+		mine, err := l.held.Stat()
+		if err != nil {
+			return err
+		}
+		now, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(now, mine) {
+			return fmt.Errorf("%s is another directory than the locked one", dir)
+		}
+	}
+	return nil
+}

@@ -83,7 +83,7 @@ type Hooks struct {
 
 	mu       sync.Mutex        // its place in the lock order: agent/doc.go
 	attached map[uint32]string // guarded by mu; hook by interface index
-	// guarded by mu; why an interface is not guarded although it should be
+	// guarded by mu; why an interface is not guarded although it should be, or not for good
 	refused map[uint32]error
 	// guarded by mu; interfaces that are not to be guarded and whose hooks could not be removed
 	left map[uint32]firewall.Interface
@@ -135,7 +135,13 @@ func (h *Hooks) Incomplete() bool {
 func (h *Hooks) Refused() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.refused)
+	n := 0
+	for index := range h.refused {
+		if _, on := h.attached[index]; !on {
+			n++
+		}
+	}
+	return n
 }
 
 // AddPod makes the host end of a pod known, and returns when it is guarded.
@@ -367,16 +373,24 @@ func (h *Hooks) DetachOthers() error {
 func (h *Hooks) attachLocked(i firewall.Interface) (late error) {
 	hook, err := h.config.Engine.Attach(i.Index)
 	delete(h.left, i.Index)
-	if err == nil {
+	unpinned := errors.Is(err, kernel.ErrUnpinned)
+	if err == nil || unpinned {
 		if h.attached[i.Index] != hook {
 			h.config.Log.Info("guarding", "interface", i.Name, "hook", hook)
 		}
 		h.attached[i.Index] = hook
+	} else {
+		delete(h.attached, i.Index)
+	}
+	if err == nil {
 		delete(h.refused, i.Index)
 		return nil
 	}
-	delete(h.attached, i.Index)
-	if h.refused[i.Index] == nil {
+	switch {
+	case h.refused[i.Index] != nil: // it is logged
+	case unpinned:
+		h.config.Log.Error(err.Error(), "interface", i.Name)
+	default:
 		h.config.Log.Error("cannot guard", "interface", i.Name, "err", err)
 	}
 	h.refused[i.Index] = err
@@ -399,7 +413,10 @@ func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 		if i.Index == h.config.Tunnel.Index() && h.config.Tunnel.IsUserTunnel(i.Name) {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
 		}
-		if err := h.refused[i.Index]; err != nil {
+		if err := h.refused[i.Index]; errors.Is(err, kernel.ErrUnpinned) {
+			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is %v", i.Name, err),
+				Advice: "mount the bpf file system of the pins again"})
+		} else if err != nil {
 			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is not guarded: %v",
 				i.Name, err), Advice: "weir doctor"})
 		}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,8 +24,9 @@ type attachment struct {
 	links   [2]link.Link
 	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their
 	// programs, by which the next engine knows them.
-	filters [2]bool
-	peer    link.Link // at the inner end of a pod's netkit, see netkit.go; nil if there is none
+	filters  [2]bool
+	unpinned [2]bool   // the pin of the link or filter could not be made yet
+	peer     link.Link // at the inner end of a pod's netkit, see netkit.go; nil if there is none
 }
 
 // hook names how the packets come to the programs.
@@ -50,7 +52,8 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 
 // Attach hooks an interface, so that its packets are evaluated, and returns the name of the hook,
 // "tcx" or "clsact". An interface that is attached already stays so, by the programs for the frames
-// that it has by now; if another interface has its index, that one is attached.
+// that it has by now; if another interface has its index, that one is attached. After ErrUnpinned
+// it is attached until this process ends.
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +72,8 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 			err = e.followPeerLocked(index)
 		}
 		if !errors.Is(err, errDefunct) {
-			return a.hook(), errors.Join(err, e.putNICLocked(index), e.putUppersLocked())
+			return a.hook(), cmp.Or(errors.Join(err, e.putNICLocked(index), e.putUppersLocked()),
+				e.pinHooksLocked(a))
 		}
 		if err := e.dropLocked(a); err != nil {
 			return "", err
@@ -91,8 +95,9 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), errors.Join(e.putNICLocked(index), e.replaceOthers(index),
-		e.followPeerLocked(index), e.putUppersLocked())
+	unpinned := e.pinHooksLocked(a) // before those of others go
+	return a.hook(), cmp.Or(errors.Join(e.putNICLocked(index), e.replaceOthers(index),
+		e.followPeerLocked(index), e.putUppersLocked()), unpinned)
 }
 
 // reattachLocked checks whether an attachment belongs to the interface that has the index now;
@@ -195,15 +200,8 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	if err != nil {
 		return err
 	}
-	a.links[direction] = l
-	if e.dir == "" {
-		return nil
-	}
-	path := e.linkPath(a.index, direction)
-	if err := removeIfThere(path); err != nil { // of an interface that had this index before
-		return err
-	}
-	return l.Pin(path)
+	a.links[direction], a.unpinned[direction] = l, true
+	return nil
 }
 
 // Detach stops evaluating the packets of an interface, also by an engine of another layout. An

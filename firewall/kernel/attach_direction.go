@@ -51,6 +51,7 @@ func (e *Engine) completeLocked(a *attachment) error {
 			return err
 		}
 	}
+	_ = e.pinHooksLocked(a) // before those of others go; Attach tries again
 	return errors.Join(e.putNICLocked(a.index), e.replaceOthers(a.index))
 }
 

@@ -35,9 +35,7 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	a.filters[direction] = true
-	if err := e.pinFilterLocked(a, direction, program); err != nil {
-		return err
-	}
+	a.unpinned[direction] = e.pinFilterLocked(a, direction, program) != nil
 	return setFilter(c, a.index, direction, program)
 }
 
