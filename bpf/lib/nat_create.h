@@ -79,29 +79,7 @@ __noinline int nat_conflict(struct cpu *c, __u32 ends)
 	return nat_find(c);
 }
 
-// If no translation could be evicted, no packet searches again for this time.
-#define NAT_BACKOFF 10000000LL
-
-// A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
-// many.
-enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
-
-// nat_evict_for evicts a translation of the pod at a place, of any pod if there is none.
-static __always_inline int nat_evict_for(struct cpu *c, struct maybe pod)
-{
-	if (unlikely(c->no_evict_pod.plus1 == pod.plus1 && c->packet.now < c->no_evict_until))
-		return 0;
-	for (__u32 i = 0; i < NAT_RACES; i++) {
-		if (nat_evict(c, pod.plus1))
-			return 1;
-		if (c->nat.victim.rank != ~0ULL) // another CPU has found the same one
-			continue;
-		c->no_evict_pod = pod;
-		c->no_evict_until = c->packet.now + NAT_BACKOFF;
-		return 0;
-	}
-	return 0;
-}
+enum { NAT_LOST = 1 << 16 };
 
 // nat_reserve makes sure that there may be one more translation, of the pod at a place if there is
 // one.
@@ -112,12 +90,12 @@ static __always_inline int nat_reserve(struct cpu *c, struct config *cf, struct 
 	struct nat_count *of = exists(pod) ? bpf_map_lookup_elem(&nat_counts, &place) : NULL;
 
 	if (!g || (of && cf->max_pod_nats && READ_ONCE(of->nats) >= cf->max_pod_nats &&
-		   !nat_evict_for(c, pod)))
+		   !nat_evict_for(c, place)))
 		return 0;
-	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, NONE))
+	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, NAT_ALL))
 		return 0;
 	return READ_ONCE(g->states) + c->pending + 2 <= cf->max_states ||
-	       reclaim_dead(c, cf->sets) || nat_evict_for(c, NONE);
+	       reclaim_dead(c, cf->sets) || nat_evict_for(c, NAT_ALL);
 }
 
 // nat_claim takes an entry for look->key and fills it but for its tag. It sets look->place.
@@ -232,7 +210,7 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	__u32 source = how & META_SOURCE;
 	struct tuple *w = source ? &nat->new : &nat->orig, *i = source ? &nat->orig : &nat->new;
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
-	struct maybe pod = some(e ? e->place : MAX_PODS);
+	struct maybe pod = some(e ? e->place : NAT_NO_POD);
 	set_key(p, look, w);
 	if (nat_conflict(c, CONFLICT_STAYS))
 		return REASON_NAT_PORTS;

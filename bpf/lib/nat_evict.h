@@ -139,7 +139,7 @@ static __always_inline int nat_evict_found(struct cpu *c, const struct nat *nat)
 	return 1;
 }
 
-// nat_evict evicts a translation of a pod, with 0 of any pod.
+// nat_evict evicts a translation of a pod, 1 + its place, with 0 of any pod.
 __noinline int nat_evict(struct cpu *c, __u32 pod)
 {
 	struct config *cf = settings();
@@ -152,6 +152,31 @@ __noinline int nat_evict(struct cpu *c, __u32 pod)
 		seen += nat_sample(c, start + seen, cf->sets, pod);
 	WRITE_ONCE(g->nat_clock_hand, (start + seen) % cf->sets);
 	return nat_evict_found(c, &c->nat);
+}
+
+// If no translation could be evicted, no packet searches again for this time.
+#define NAT_BACKOFF 10000000LL
+
+// A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
+// many.
+enum { NAT_RACES = 8 };
+
+// nat_evict_for evicts a translation of the pod at a place, NAT_ALL for any. A search that finds
+// none is not repeated for a while, by no CPU: the senders of refused packets would take all time.
+static __always_inline int nat_evict_for(struct cpu *c, __u32 place)
+{
+	struct nat_count *of = bpf_map_lookup_elem(&nat_counts, &place);
+	if (!of || c->packet.now < READ_ONCE(of->no_evict_until))
+		return 0;
+	for (__u32 i = 0; i < NAT_RACES; i++) {
+		if (nat_evict(c, place == NAT_ALL ? 0 : some(place).plus1))
+			return 1;
+		if (c->nat.victim.rank == ~0ULL) {
+			WRITE_ONCE(of->no_evict_until, c->packet.now + NAT_BACKOFF);
+			return 0;
+		} // else another CPU has found the same one
+	}
+	return 0;
 }
 
 // nat_evict_sets evicts a translation in one of the two sets of look->hash.

@@ -265,9 +265,6 @@ struct cpu {
 	// packet searches again
 	__u64 no_port_end;
 	__s64 no_port_until;
-	// place of a pod, none for all: no translation of it could be evicted
-	struct maybe no_evict_pod;
-	__s64 no_evict_until;
 	__u64 rates_full;    // packets without a place for a bucket of their own, rate.h
 	__u32 passed_before; // at a lower or an upper device: upper_dev.h
 	// What the first program of a hook hands to the second: see fast_describe.h; and that the

@@ -68,10 +68,15 @@ struct bucket {
 	__u64 pad;
 };
 
-// How many translations the pod at a place has, and at MAX_PODS those of no pod.
+// Where in nat_counts translations of no pod are counted, and what is known of all of them.
+enum { NAT_NO_POD = MAX_PODS, NAT_ALL };
+
+// The translations of the pod at a place.
 struct nat_count {
-	__u32 nats;
+	__u32 nats; // how many there are, but for NAT_ALL
 	__u32 pad;
+	// none of them could be evicted: until then no packet searches for one that can
+	__s64 no_evict_until;
 };
 
 struct published_key {
@@ -155,7 +160,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_PODS + 1);
+	__uint(max_entries, NAT_ALL + 1);
 	__type(key, __u32);
 	__type(value, struct nat_count);
 } nat_counts SEC(".maps"); // by struct endpoint.place

@@ -97,7 +97,8 @@ static __always_inline int reserve_state(struct cpu *c, struct config *cf)
 			evict(c, cf->sets);
 		}
 	}
-	if (g->states + c->pending >= cf->max_states && !reclaim(c, cf) && !nat_evict(c, 0))
+	if (g->states + c->pending >= cf->max_states && !reclaim(c, cf) &&
+	    !nat_evict_for(c, NAT_ALL))
 		return REASON_STATES_FULL;
 	return 0;
 }

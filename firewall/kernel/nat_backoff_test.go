@@ -113,49 +113,93 @@ func (f *frames) resetOne(pod netip.Addr, port int) {
 	f.must(f.engine.objects.Gauges.Put(uint32(0), g))
 }
 
+// evictors returns the places of nat_counts whose translations are not searched now. With a time it
+// changes until when.
+func (f *frames) evictors(until int64) (all map[uint32]int64) {
+	f.t.Helper()
+	counts, err := readAll[uint32, weirNatCount](f.engine.objects.NatCounts)
+	f.must(err)
+	all = map[uint32]int64{}
+	for place, of := range counts {
+		if of.NoEvictUntil == 0 {
+			continue
+		}
+		if all[place] = of.NoEvictUntil; until != 0 {
+			of.NoEvictUntil = until
+			f.must(f.engine.objects.NatCounts.Put(place, &of))
+		}
+	}
+	return all
+}
+
 // TestPodBacksOff: once none of a pod's translations can be evicted for another, no packet searches
-// for one again for a while. Other pods do meanwhile.
+// for one again for a while, whatever other pods do meanwhile: a search takes long, and two pods
+// could have one for each of their packets by turns.
 func TestPodBacksOff(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 60000)
 	f.setConfig(func(c *weirConfig) { c.MaxPodNats = 3 })
-	for _, pod := range []netip.Addr{podA, podB} {
+	pods := []netip.Addr{podA, podB}
+	for _, pod := range pods {
 		for i := range 3 {
 			f.shake(end(pod, 10000+i), end(outsideAddr, 80))
 		}
 	}
+	syn := func(pod netip.Addr, port int) (code int32) {
+		t.Helper()
+		code, _, _ = f.send(end(pod, port), end(outsideAddr, 80),
+			build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
+		return code
+	}
 	before := int64(f.engine.now())
-	if code := f.syn(20000, 80); code != wasShot {
-		t.Fatalf("a fourth connection of three: %d", code)
-	}
-	var dry weirMaybe
-	for _, c := range f.perCPU() {
-		if c.NoEvictUntil == 0 {
-			continue
+	for n, pod := range pods {
+		if code := syn(pod, 20000); code != wasShot {
+			t.Fatalf("a fourth connection of three: %d", code)
 		}
-		dry = c.NoEvictPod
-		latest := int64(f.engine.now()) + int64(longestBackoff)
-		if c.NoEvictUntil <= before || c.NoEvictUntil > latest {
-			t.Errorf("searches again %v after the first refusal",
-				time.Duration(c.NoEvictUntil-before))
+		dry := f.evictors(1 << 61)
+		if len(dry) != n+1 {
+			t.Errorf("%v have none to spare, after packets of %d pods", dry, n+1)
+		}
+		for _, until := range dry {
+			if latest := int64(f.engine.now()) + int64(longestBackoff); until != 1<<61 &&
+				(until <= before || until > latest) {
+				t.Errorf("searches again %v after the first refusal", time.Duration(until-before))
+			}
 		}
 	}
-	if dry.Plus1 == 0 {
-		t.Fatal("no CPU knows that the pod has none to spare")
+	for _, pod := range pods {
+		f.resetOne(pod, 10000) // from here on there is one
+		if code := syn(pod, 20001); code != wasShot {
+			t.Errorf("%s has searched for a translation during the pause: %d", pod, code)
+		}
 	}
-	f.resetOne(podA, 10000) // from here on there is one
-	f.editCPUs(func(c *weirCpu) { c.NoEvictPod, c.NoEvictUntil = dry, 1<<61 })
-	if code := f.syn(20001, 81); code != wasShot {
-		t.Errorf("a packet has searched for a translation during the pause: %d", code)
+	f.evictors(1)
+	for _, pod := range pods {
+		f.resetOne(pod, 10001)
+		if code := syn(pod, 20001); code != redirected {
+			t.Errorf("%s, after the pause: %d", pod, code)
+		}
 	}
-	f.resetOne(podB, 10000)
-	if code, _, _ := f.send(end(podB, 20000), end(outsideAddr, 80),
-		build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000}); code != redirected {
-		t.Errorf("of another pod, during the pause: %d", code)
-	}
-	f.resetOne(podA, 10001)
-	f.editCPUs(func(c *weirCpu) { c.NoEvictUntil = 0 })
-	if code := f.syn(20001, 81); code != redirected {
-		t.Errorf("after the pause: %d", code)
+}
+
+// TestFullTableBacksOff: while the table is full, and no translation can be evicted for a state,
+// not each packet searches for one.
+func TestFullTableBacksOff(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.setConfig(func(c *weirConfig) { c.MaxStates = 0 })
+	const hand = 7
+	var g weirGauge
+	for port, searches := range []bool{true, false} {
+		f.must(f.engine.objects.Gauges.Lookup(uint32(0), &g))
+		g.NatClockHand = hand
+		f.must(f.engine.objects.Gauges.Put(uint32(0), g))
+		if code := f.syn(20000+port, 80); code != wasShot {
+			t.Errorf("a connection beyond the limit: %d", code)
+		}
+		f.must(f.engine.objects.Gauges.Lookup(uint32(0), &g))
+		if moved := g.NatClockHand != hand; moved != searches {
+			t.Errorf("packet %d searches for a translation to evict: %v", port, moved)
+		}
+		f.evictors(1 << 61)
 	}
 }

@@ -503,9 +503,6 @@ type weirCpu struct {
 	Pending      int64
 	NoPortEnd    uint64
 	NoPortUntil  int64
-	NoEvictPod   weirMaybe
-	_            [4]byte
-	NoEvictUntil int64
 	RatesFull    uint64
 	PassedBefore uint32
 	Known        uint32
@@ -780,9 +777,10 @@ type weirNameIdKey struct {
 }
 
 type weirNatCount struct {
-	_    structs.HostLayout
-	Nats uint32
-	Pad  uint32
+	_            structs.HostLayout
+	Nats         uint32
+	Pad          uint32
+	NoEvictUntil int64
 }
 
 type weirNatFrag struct {
