@@ -149,6 +149,31 @@ static __always_inline void nat_step(struct __sk_buff *skb, struct cpu *c, const
 	begin(d, p);
 }
 
+enum { PHASE_TRIES = 8 };
+
+// record_phase records the phase of the state at a place in the translation at `inner`, and returns
+// it. Another CPU may record the phase after its own packet at this moment. The later of two
+// packets has to decide: otherwise a connection that has ended could count as established until its
+// lifetime is over, and be kept from eviction. So the word is read before the phase, and whoever
+// finds it changed tries again. Each loss means that another CPU has recorded something.
+__noinline int record_phase(__u32 inner, __u32 place, __u8 proto)
+{
+	struct set *s = set_at(inner / WAYS);
+	int phase = PHASE_OPENING;
+
+	for (int i = 0; i < PHASE_TRIES && s; i++) {
+		__u32 *at = &side_nat_word(high_side(s, inner)), word = READ_ONCE(*at);
+		struct set *of = set_at(place / WAYS + depends_on(word));
+		if (!of)
+			break;
+		phase = phase_of(low_side(of, place), high_side(of, place), proto);
+		if (phase == (word & NAT_PHASE) ||
+		    __sync_val_compare_and_swap(at, word, with_phase(word, phase)) == word)
+			break;
+	}
+	return phase;
+}
+
 // nat_phase records the phase of the flow in its translation: that of its state, or where rules
 // keep none the phase that nat_step computes.
 __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
@@ -164,19 +189,12 @@ __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 	if (!s)
 		return 0;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
-	int phase;
 	if (unlikely(exists(backend_in(high))) && p->proto == PROTO_TCP &&
 	    !((nat->from ? high : low)->flags & META_MADE))
 		count_answer(p, high);
-	if (of) {
-		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
-	} else {
+	if (!of)
 		nat_step(skb, c, p, nat, low, high);
-		phase = phase_of(low, high, p->proto);
-	}
-	__u32 word = READ_ONCE(side_nat_word(high)), next = with_phase(word, phase);
-	if (next != word) // another CPU may note an answer
-		__sync_val_compare_and_swap(&side_nat_word(high), word, next);
+	int phase = record_phase(inner, of ? place : inner, p->proto);
 	WRITE_ONCE(low->last, p->now);
 	// At ingress the packet may yet be refused at egress, as may those that came before it,
 	// unless both ends have sent.

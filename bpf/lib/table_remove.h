@@ -125,15 +125,26 @@ static __always_inline struct track *track_at(struct maybe track)
 	return s ? &tested(s)->track[place % WAYS] : NULL;
 }
 
+enum { TRACK_ADDS = 8 };
+
 // add_track adds to what a track counts if the track is still of an era, and reports whether it is.
+// An addition that is taken back if it was wrong is left to a CPU that has lost many races: if the
+// track is given to a third tuple in between, its count is wrong for good.
 static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 {
-	if (!t || READ_ONCE(t->era) != era || (__u8)(READ_ONCE(t->held) >> TRACK_ERA) != (__u8)era)
+	if (!t)
 		return 0;
+	for (int i = 0; i < TRACK_ADDS; i++) {
+		__u64 held = READ_ONCE(t->held);
+		if (READ_ONCE(t->era) != era || (__u8)(held >> TRACK_ERA) != (__u8)era)
+			return 0;
+		if (__sync_val_compare_and_swap(&t->held, held, held + n) == held)
+			return 1;
+	}
 	__u64 old = __sync_fetch_and_add(&t->held, n);
 	if ((__u8)(old >> TRACK_ERA) == (__u8)era)
 		return 1;
-	__sync_fetch_and_add(&t->held, -n); // the track was just given to another tuple
+	__sync_fetch_and_add(&t->held, -n);
 	return 0;
 }
 

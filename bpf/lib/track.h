@@ -60,6 +60,10 @@ static __always_inline struct maybe track_spare(struct scratch *scratch, struct 
 // there, counting nothing yet. Before it publishes the track it checks whether another CPU does the
 // same at this moment: a tuple has one track, or its limit would not be exact. A CPU that sees
 // another claim gives its own up.
+//
+// A CPU may lose its time slice anywhere here. Until it has claimed the tag, others see a track
+// that is dead and take another place, which it then sees. After that they see its claim, give
+// theirs up, and refuse their packets in the end. No count depends on how long that takes.
 static __always_inline int track_claim(struct track_set *a, struct track_set *b,
 				       struct track_set *s, __u32 way, struct masked *m, __u64 tag,
 				       __u64 kept)

@@ -5,9 +5,12 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -282,5 +285,33 @@ func TestOnlyFirstPacketsWait(t *testing.T) {
 			t.Errorf("%s: the packet has waited", name)
 		}
 		f.setTag(unused, 0)
+	}
+}
+
+// TestPhaseOfTheLaterPacket: while the CPU of a reset records that the connection has ended, another
+// one records what was so before. The reset tries again: otherwise the translation would count as
+// that of a living connection.
+func TestPhaseOfTheLaterPacket(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 3000)
+	wire, server := f.shake(end(podA, 2500), end(outsideAddr, 80))
+	inner := f.only()
+	var s weirSet
+	high := 2*(inner.place%ways) + 1
+	at := unsafe.Offsetof(s.Side) + unsafe.Sizeof(s.Side[0])*uintptr(high) +
+		unsafe.Offsetof(s.Side[0].Track)
+	spec := committed(t)
+	f.engine.sizeAsLoaded(spec)
+	closing := uint64(inner.sides[1].Track&^7) | uint64(flow.PhaseClosing)
+	meanwhileStore(t, spec.Programs["weir_in_slow"], "record_phase", "states", 2,
+		store{"states", inner.place / ways, int16(at), asm.Word, closing})
+	var late *ebpf.Program
+	f.must(f.engine.load(spec, map[string]**ebpf.Program{"weir_in_slow": &late}))
+	defer late.Close()
+	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), late))
+	f.goes("the reset", server, wire, build.TCP{Seq: 1000, Flags: packet.FlagRST}, server,
+		end(podA, 2500))
+	if phase := f.only().phase(); phase != flow.PhaseReset {
+		t.Errorf("the phase is %s", phase)
 	}
 }

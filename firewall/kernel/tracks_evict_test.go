@@ -129,7 +129,7 @@ func TestStateEndsWhileItEntersItsTrackAgain(t *testing.T) {
 			return store{"states", own.place / ways, int16(flags), asm.Word,
 				uint64(own.sides[0].Flags &^ metaTracked)}
 		}},
-		"after": {"count_proved_in_track", "tracks", 2, func(own *entry) store {
+		"after": {"count_proved_in_track", "tracks", 3, func(own *entry) store {
 			return store{"tags", own.place / ways, int16(own.place%ways) * 8, asm.DWord, freeTag}
 		}},
 	} {
