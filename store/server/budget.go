@@ -75,11 +75,15 @@ func (c *conn) owe(by Budget, answer store.Snapshot) {
 	if by.Rate == 0 {
 		return
 	}
-	cost := 0
+	c.limiter(c.server.reads, by).ReserveN(time.Now(), min(sizeOf(answer), by.Burst))
+}
+
+// sizeOf returns what an answer takes in memory.
+func sizeOf(answer store.Snapshot) (size int) {
 	for _, e := range answer.Entries {
-		cost += e.Cost()
+		size += e.Cost()
 	}
-	c.limiter(c.server.reads, by).ReserveN(time.Now(), min(cost, by.Burst))
+	return size
 }
 
 // PercentFull returns how full the store is, in percent: its database, or the copy that every host

@@ -48,6 +48,9 @@ func (c *conn) read(m wire.Read) {
 		c.result(m.Number, 0, err)
 		return
 	}
+	unsent, answer := c.server.state.unsent, &block{bytes: sizeOf(snapshot)}
+	unsent.hold(c, []*block{answer})
+	defer unsent.written(c, answer)
 	for frame := range wire.Results(m.Number, snapshot) {
 		if c.write(frame) != nil {
 			return

@@ -218,6 +218,7 @@ func (c *conn) run() {
 	}
 	c.cancel()
 	c.running.Wait()
+	c.server.state.unsent.release(c)
 }
 
 // write sends frames whole, or ends the connection.

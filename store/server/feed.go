@@ -79,7 +79,6 @@ func (c *conn) deliver(at *position) (<-chan struct{}, error) {
 func (c *conn) send(segments []*segment, at *position) error {
 	unsent := c.server.state.unsent
 	unsent.hold(c, blocksOf(segments))
-	defer unsent.release(c)
 	for i, g := range segments {
 		// Where it begins, a connection may have transactions of the segment already: the copy that
 		// it was compared with had those of the open one.
@@ -186,7 +185,6 @@ func (c *conn) difference(at *position) error {
 	parts, revision, next := c.server.state.difference(have)
 	unsent := c.server.state.unsent
 	unsent.hold(c, blocksOf(parts))
-	defer unsent.release(c)
 	for i, k := range parts {
 		if err := c.write(k.frames()); err != nil {
 			return err

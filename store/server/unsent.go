@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// block is what connections write as a whole, packed once for all of them. Its fields are guarded
-// by unsent.mu.
+// block is what connections write as a whole: an answer to a read, or what is packed once for all
+// of them. Its fields are guarded by unsent.mu.
 type block struct {
 	bytes int // 0 until it is packed
 	users int // connections that have not written it
@@ -78,10 +78,13 @@ func (u *unsent) written(c *conn, b *block) {
 	defer u.mu.Unlock()
 	if w := u.of[c]; w != nil && w.blocks[b] { // it may have been ended
 		u.dropLocked(w, b)
+		if len(w.blocks) == 0 {
+			delete(u.of, c) // what it was slow with is over
+		}
 	}
 }
 
-// release notes that a connection has nothing more to write.
+// release notes the end of a connection.
 func (u *unsent) release(c *conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

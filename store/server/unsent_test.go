@@ -98,3 +98,42 @@ func TestUnsentCounts(t *testing.T) {
 		t.Errorf("%d connections are kept", len(u.of))
 	}
 }
+
+// TestUnsentAnswers: hosts that read and do not take the answers keep no more than the bound.
+func TestUnsentAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := identity.NewCA("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, p := serveLarge(t, ca) // a value of 512 KiB
+		s.state.unsent.most = 2 << 20
+		const stolen = 8
+		for i := range stolen {
+			config, err := hostOf(t, ca, fmt.Sprint("b", i)).ClientTLS()
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := p.Dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			conn := tls.Client(raw, config)
+			if _, err := conn.Write(wire.Hello{}.Encode()); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := wire.ReadFrame(conn, wire.MaxFrame); err != nil { // welcome
+				t.Fatal(err)
+			}
+			_, err = conn.Write(wire.Read{Number: 1, Name: "w/x"}.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // it has begun to write the answer
+		}
+		if n := s.Counters.Slow.Load(); n < stolen-4 {
+			t.Errorf("%d connections have ended", n)
+		}
+	})
+}
