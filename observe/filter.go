@@ -107,6 +107,9 @@ func (f *Filter) locate(err error, tokens []string) error {
 	_, lead := complete(tokens)
 	more := len(f.text) - len(strings.Join(tokens, " ")) - len(lead)
 	place := *e
+	if place.Hint == "" {
+		place.Hint = "a filter is like: deny tcp from 192.0.2.7 to me 22"
+	}
 	place.Text = f.text
 	place.Pos.Col = min(max(e.Pos.Col+more, 1), len(f.text)+1)
 	place.Pos.End = min(max(e.Pos.End+more, place.Pos.Col), len(f.text)+1)

@@ -155,6 +155,10 @@ func (p *parser) iface(word string, what op.Cond) (Test, error) {
 		return Test{Op: what + opAddr,
 			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil
 	}
+	if strings.Count(t.text, ".") == 3 && strings.Trim(t.text, "0123456789./") == "" {
+		return Test{}, p.fail(t, "an address without a prefix length: 192.0.2.1",
+			"%s is not an IPv4 address", quote(t.text))
+	}
 	glob := strings.ContainsAny(t.text, "*?[]")
 	if glob {
 		if err := p.glob(t); err != nil {

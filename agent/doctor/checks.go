@@ -83,13 +83,16 @@ func checks(pins string, files []string) []check {
 // ownFiles is the check that only root can change files.
 func ownFiles(files []string) func() (string, error) {
 	return func() (string, error) {
-		var errs []error
+		var all []string
 		for _, f := range files {
 			if w := configfile.Warning(f); w != "" {
-				errs = append(errs, errors.New(w))
+				all = append(all, w)
 			}
 		}
-		return "only root can change them", errors.Join(errs...)
+		if all != nil {
+			return "", errors.New(strings.Join(all, ", "))
+		}
+		return "only root can change them", nil
 	}
 }
 

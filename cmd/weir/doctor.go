@@ -39,7 +39,7 @@ func printReport(c *call, r doctor.Report) {
 		case !f.Present:
 			state = "missing"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, state, f.Detail)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, state, c.show(f.Detail))
 		if f.Lost != "" {
 			fmt.Fprintf(t, "\t\tlost: %s\n", f.Lost)
 		}

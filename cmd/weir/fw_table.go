@@ -111,7 +111,8 @@ func (c *call) listTables(name, what string, f tableFormat) error {
 func (c *call) lookup(name, address string, asJSON bool) error {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
-		return c.wrong("%q is not an address", address)
+		return usageError{what: fmt.Sprintf("%s: lookup %q: not an address", c.command.name,
+			address), hint: "write one without a prefix length, such as 192.0.2.1"}
 	}
 	some, err := c.someTables(name, url.Values{"address": {addr.String()}})
 	if err != nil {

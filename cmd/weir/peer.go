@@ -53,8 +53,8 @@ func (c *call) changePeers(path string, request any) error {
 	if err := c.post(path, request, &done); err != nil {
 		return err
 	}
-	if done.Message != "" {
-		fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
+	for line := range strings.Lines(done.Message) {
+		fmt.Fprintf(c.stderr, "weir: %s\n", c.show(strings.TrimSuffix(line, "\n")))
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func peerListCommand(c *call) action {
 		return c.printAnswer("/v1/peers", &all, *asJSON, func() {
 			printPeers(c, all.Peers)
 			for _, h := range all.Held {
-				fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", h.Name, join(h.Pods))
+				fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", c.show(h.Name), join(h.Pods))
 			}
 		})
 	}

@@ -36,6 +36,34 @@ func (t *trialTime) String() string {
 // Type implements pflag.Value.
 func (t *trialTime) Type() string { return "duration" }
 
+// positiveTime is the value of a flag that no one wants negative: a time of a wait or a bound.
+type positiveTime time.Duration
+
+// Set implements pflag.Value.
+func (t *positiveTime) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errors.New("a time is not negative")
+	}
+	if err == nil {
+		*t = positiveTime(d)
+	}
+	return err
+}
+
+// String implements pflag.Value. It is empty for 0, so that the help shows no default.
+func (t *positiveTime) String() string { return (*trialTime)(t).String() }
+
+// Type implements pflag.Value.
+func (t *positiveTime) Type() string { return "duration" }
+
+// Duration declares a flag with a time, in place of pflag's, which takes negative ones.
+func (c *call) Duration(name string, def time.Duration, usage string) *time.Duration {
+	t := def
+	c.Var((*positiveTime)(&t), name, usage)
+	return &t
+}
+
 // trialFlag declares --confirm.
 func (c *call) trialFlag(def time.Duration, usage string) *time.Duration {
 	t := def
