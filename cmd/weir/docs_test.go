@@ -37,8 +37,9 @@ func TestEveryCommandHasAPage(t *testing.T) {
 	}
 }
 
-// answers are what the commands with -j print, or the page that has it. Those of an event and of a packet of a replay are
-// written by hand, in observe and replay_output.go; that of the demo repeats those of others.
+// answers are what the commands with -j print, or the page that has it. Those of an event and of a
+// packet of a replay are written by hand, in observe and replay_output.go; that of the demo repeats
+// those of others.
 var answers = map[string]any{
 	"status": api.Status{}, "fw why": api.Explanation{}, "fw states": api.States{},
 	"flow top": api.Top{}, "peer list": api.Peers{}, "peer key": api.PeerKey{},

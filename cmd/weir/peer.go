@@ -93,7 +93,8 @@ func peerListCommand(c *call) action {
 		return c.printAnswer("/v1/peers", &all, *asJSON, func() {
 			printPeers(c, all.Peers)
 			for _, h := range all.Held {
-				fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", c.show(h.Name), join(h.Pods))
+				fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", c.show(h.Name),
+					join(h.Pods))
 			}
 		})
 	}
