@@ -85,3 +85,21 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 		t.Error("a directory of another user is locked")
 	}
 }
+
+// TestLockIsNoLink: the lock is a file of the directory, and not what a link there leads to.
+func TestLockIsNoLink(t *testing.T) {
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, filepath.Join(dir, FileName)); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := AcquireByFile(dir); err == nil {
+		l.Release()
+		t.Error("a link is the lock")
+	}
+	if i, err := os.Stat(other); err != nil || i.Mode().Perm() != 0o644 {
+		t.Errorf("what it leads to: %v, %v", i, err)
+	}
+}

@@ -78,6 +78,12 @@ func portsOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
+	every, err := net.Listen("tcp", "[::]:0") // and for IPv4
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer every.Close()
+	all := uint16(every.Addr().(*net.TCPAddr).Port)
 	busy, heard := uint16(l.Addr().(*net.TCPAddr).Port), uint16(u.LocalAddr().(*net.UDPAddr).Port)
 	const free = 20000 // not one that the kernel gives out
 	p := New(Config{TunnelPort: func() uint16 { return 51820 }})
@@ -97,6 +103,10 @@ func portsOfTheHost(t *testing.T) {
 		{pod.Publish{Proto: packet.ProtoTCP, Host: other, HostPort: busy, Port: 80}, ""},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv6Unspecified(), HostPort: busy,
 			Port: 80}, ""},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: other, HostPort: all, Port: 80},
+			"is used by the host itself, at ::"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: all,
+			Port: 80}, "is used by the host itself, at ::"},
 		{pod.Publish{Proto: packet.ProtoUDP, HostPort: heard, Port: 80}, "udp port"},
 		{pod.Publish{Proto: packet.ProtoTCP, HostPort: free, Port: 80}, ""},
 		{pod.Publish{Proto: packet.ProtoUDP, HostPort: 51820, Port: 51820}, "that of the tunnel"},

@@ -57,6 +57,47 @@ func TestMalformedHTTPSRecord(t *testing.T) {
 	}
 }
 
+// TestForgedAnswer: an answer with another id, to another question or in other letter cases is not
+// taken, and of one with very many records only some are.
+func TestForgedAnswer(t *testing.T) {
+	ask := dnsmessage.MustNewName("hOsT.test.")
+	packed := func(id uint16, question string, of dnsmessage.Type, records int) []byte {
+		t.Helper()
+		name := dnsmessage.MustNewName(question)
+		m := dnsmessage.Message{Header: dnsmessage.Header{ID: id, Response: true},
+			Questions: []dnsmessage.Question{{Name: name, Type: of, Class: dnsmessage.ClassINET}}}
+		for i := range records {
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{
+				Name: name, Class: dnsmessage.ClassINET, TTL: 60},
+				Body: &dnsmessage.AResource{A: [4]byte{10, 0, byte(i >> 8), byte(i)}}})
+		}
+		msg, err := m.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg
+	}
+	for what, c := range map[string]struct {
+		msg  []byte
+		want error
+	}{
+		"the answer":         {packed(7, "hOsT.test.", typeA, 1), nil},
+		"another id":         {packed(8, "hOsT.test.", typeA, 1), errBogus},
+		"another name":       {packed(7, "hOst.tesu.", typeA, 1), errBogus},
+		"another type":       {packed(7, "hOsT.test.", typeAAAA, 1), errBogus},
+		"other letter cases": {packed(7, "HoSt.test.", typeA, 1), errCase},
+	} {
+		r, err := parse(c.msg, 7, ask, typeA)
+		if !errors.Is(err, c.want) || (len(r.addrs) == 1) != (c.want == nil) {
+			t.Errorf("%s: %v, %v", what, r.addrs, err)
+		}
+	}
+	many := packed(7, "hOsT.test.", typeA, maxRecords+50)
+	if r, err := parse(many, 7, ask, typeA); err != nil || len(r.addrs) != maxRecords {
+		t.Errorf("%d records are taken: %v", len(r.addrs), err)
+	}
+}
+
 // TestTruncatedOverTCP: an answer that is truncated even over TCP does not say that there is no
 // record.
 func TestTruncatedOverTCP(t *testing.T) {
