@@ -20,9 +20,13 @@ var ssh = &api.Session{From: netip.MustParseAddrPort("192.0.2.1:4000"),
 
 // flows returns what the engine makes of packets of a TCP connection from 192.0.2.1.
 func flows(e *soft.Engine, from, to uint16) bool {
-	a := netip.MustParseAddr("192.0.2.1")
-	return e.Check(&firewall.Input{}, packet.ProtoTCP, netip.AddrPortFrom(a, from),
-		netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), to)).Verdict.Pass
+	return flowsBetween(e, "192.0.2.1", from, "192.0.2.2", to)
+}
+
+func flowsBetween(e *soft.Engine, a string, from uint16, b string, to uint16) bool {
+	return e.Check(&firewall.Input{}, packet.ProtoTCP,
+		netip.AddrPortFrom(netip.MustParseAddr(a), from),
+		netip.AddrPortFrom(netip.MustParseAddr(b), to)).Verdict.Pass
 }
 
 // panicManager returns a Manager whose rules let ports 22 and 80 in.
@@ -92,9 +96,9 @@ func TestPanic(t *testing.T) {
 // session is gone, a new one may begin from where it was. A record that is damaged spares nothing.
 func TestPanicSurvives(t *testing.T) {
 	for _, c := range []struct {
-		name, damage             string
-		boot                     string
-		session, again, anywhere bool
+		name, damage   string
+		boot           string
+		session, again bool
 	}{
 		{name: "a restart", boot: "one", session: true},
 		{name: "a boot", boot: "two", session: true, again: true},
@@ -133,6 +137,12 @@ func TestPanicSurvives(t *testing.T) {
 		if flows(e, 4000, 22) != c.session || flows(e, 4001, 22) != c.again || flows(e, 4000, 80) {
 			t.Errorf("%s: %t %t %t", c.name, flows(e, 4000, 22), flows(e, 4001, 22),
 				flows(e, 4000, 80))
+		}
+		for _, port := range []uint16{4000, 4001} {
+			if flowsBetween(e, "192.0.2.7", port, "192.0.2.2", 22) ||
+				flowsBetween(e, "192.0.2.1", port, "192.0.2.3", 22) {
+				t.Errorf("%s: another host, or another address, from port %d", c.name, port)
+			}
 		}
 		if err := next.EndPanic(t.Context()); err != nil {
 			t.Fatal(err)
