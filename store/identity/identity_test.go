@@ -273,7 +273,8 @@ func TestProofIsOfOneConnection(t *testing.T) {
 	if !v.Proves(here, request, proof) || !bytes.Equal(again, must(Binding(here, request))) {
 		t.Error("the ends of a connection do not agree")
 	}
-	if v.Proves(elsewhere, request, proof) || bytes.Equal(again, must(Binding(elsewhere, request))) {
+	if v.Proves(elsewhere, request, proof) ||
+		bytes.Equal(again, must(Binding(elsewhere, request))) {
 		t.Error("it is taken on another connection")
 	}
 	if v.Proves(here, another, proof) || bytes.Equal(again, must(Binding(here, another))) {
