@@ -34,6 +34,9 @@ type edit struct{ theirs, ours string }
 // an initiation leave the ends with different keys. So each looks again when it holds the lock.
 //
 // The library tells no endpoint that a handshake message from it is authentic.
+//
+// A handshake message that waits keeps all of the memory that it was read into: a thousand, which
+// any host can send, keep 128 MiB. So each is copied.
 var edits = map[string][]edit{
 	"noise-protocol.go": {
 		{`	handshake.mutex.Lock()
@@ -68,6 +71,30 @@ var edits = map[string][]edit{
 	handshake.state =`},
 	},
 	"receive.go": {
+		{`			buf.incRef()
+			select {
+			case device.queue.handshake.c <- QueueHandshakeElement{
+				msgType:    msgType,
+				buffer:     buf,
+				packet:     packet,
+				packetMeta: meta,
+			}:
+				bufDirty = true
+			default:
+				buf.decRef()
+			}
+`, `			small := device.getSmallPacketBuf()
+			select {
+			case device.queue.handshake.c <- QueueHandshakeElement{
+				msgType:    msgType,
+				buffer:     small,
+				packet:     small.slab[:copy(small.slab, packet)],
+				packetMeta: meta,
+			}:
+			default:
+				small.decRef()
+			}
+`},
 		{`			peer.SendHandshakeResponse()
 `, `			peer.initiated(elem.packetMeta.Endpoint)
 			peer.SendHandshakeResponse()

@@ -213,17 +213,16 @@ func (device *Device) RoutineReceiveIncoming(maxBatchSize int, recv conn.Receive
 				continue
 			}
 
-			buf.incRef()
+			small := device.getSmallPacketBuf()
 			select {
 			case device.queue.handshake.c <- QueueHandshakeElement{
 				msgType:    msgType,
-				buffer:     buf,
-				packet:     packet,
+				buffer:     small,
+				packet:     small.slab[:copy(small.slab, packet)],
 				packetMeta: meta,
 			}:
-				bufDirty = true
 			default:
-				buf.decRef()
+				small.decRef()
 			}
 		}
 		for peer, elemsContainer := range elemsByPeer {

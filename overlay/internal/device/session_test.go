@@ -3,9 +3,12 @@ package device
 import (
 	"bytes"
 	"math/rand/v2"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/tailscale/wireguard-go/conn"
+	"github.com/tailscale/wireguard-go/tun"
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/weirnet/weir/overlay/transport"
@@ -211,6 +214,52 @@ func TestSession(t *testing.T) {
 	d.DeleteKeypair(&Keypair{localIndex: index})
 	if _, got := d.Session(index, time.Now()); got != nil {
 		t.Error("deleted")
+	}
+}
+
+// batchTUN and batchBind take packets in batches, and do nothing else.
+type (
+	batchTUN  struct{ tun.Device }
+	batchBind struct{ conn.Bind }
+)
+
+func (batchTUN) BatchSize() int  { return 128 }
+func (batchBind) BatchSize() int { return 128 }
+
+// TestQueuedHandshakesAreSmall: what waits for the workers of handshakes holds memory for one
+// message, not all into which it was received: any host can send a thousand.
+func TestQueuedHandshakesAreSmall(t *testing.T) {
+	d, _ := bare(t)
+	d.tun.device, d.net.bind = batchTUN{}, batchBind{}
+	d.PopulatePools()
+	d.queue.handshake = newHandshakeQueue(DefaultQueueHandshakeSize)
+	d.queue.decryption = newInboundQueue(1)
+	d.net.stopping.Add(1)
+	const count = 100
+	sent := byte(0)
+	receive := func(slab []byte, packets []conn.ReceivedPacket) (int, error) {
+		if sent == count {
+			return 0, net.ErrClosed
+		}
+		clear(slab[:400])
+		slab[0], slab[100] = MessageInitiationType, sent
+		slab[200] = 9 // of no type
+		sent++
+		packets[0] = conn.ReceivedPacket{Offset: 0, Size: MessageInitiationSize}
+		packets[1] = conn.ReceivedPacket{Offset: 200, Size: MessageInitiationSize}
+		return 2, nil
+	}
+	d.RoutineReceiveIncoming(2, receive)
+	for want := range byte(count) {
+		e := <-d.queue.handshake.c
+		if len(e.packet) != MessageInitiationSize || e.packet[0] != MessageInitiationType ||
+			e.packet[100] != want {
+			t.Fatalf("message %d is % x", want, e.packet)
+		}
+		if n := len(e.buffer.slab); n > 2048 {
+			t.Fatalf("message %d holds %d bytes", want, n)
+		}
+		e.buffer.decRef()
 	}
 }
 
