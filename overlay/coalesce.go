@@ -62,7 +62,7 @@ func (m *coalescer) add(p []byte, s segment) {
 			return
 		}
 		m.open[slot] = int32(len(m.units)) // later packets must not overtake this one
-		u.next, u.closed = s.seq+uint32(s.payload), s.push
+		u.next, u.closed = s.seq+uint32(s.payload), s.push || s.payload == 0
 	}
 	m.units = append(m.units, u)
 }
@@ -91,7 +91,7 @@ func (m *coalescer) slotOf(p []byte, s segment) int {
 // packet with a wrong checksum stays alone: the kernel trusts the checksum of what was coalesced.
 func (m *coalescer) coalesce(u *unit, p []byte, i int32, s segment) bool {
 	size := u.size + s.payload
-	if u.closed || s.payload > u.payload || size > maxPacket {
+	if u.closed || s.payload == 0 || s.payload > u.payload || size > maxPacket {
 		return false
 	}
 	if s.protocol == protocolTCP && s.seq != u.next || s.protocol == protocolUDP &&

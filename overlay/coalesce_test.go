@@ -220,6 +220,27 @@ func TestCoalesceBreaks(t *testing.T) {
 	}
 }
 
+// TestEmptyDatagramKeepsItsPlace: a datagram without payload is not coalesced, and none of its flow
+// gets ahead of it.
+func TestEmptyDatagramKeepsItsPlace(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		whole, o := gsoDatagram(v6, 3000)
+		list := cutAll(t, whole, o)
+		empty, _ := gsoDatagram(v6, 0)
+		list[1] = withChecksum(empty, segment{protocol: protocolUDP, ip: int(o.CsumStart)})
+		m := newCoalescer()
+		m.addAll(list)
+		if len(m.units) != 3 {
+			t.Fatalf("v6 %v: %d units", v6, len(m.units))
+		}
+		for k, want := range list {
+			if got := m.written(t, k); len(got) != 1 || !bytes.Equal(got[0], want) {
+				t.Errorf("v6 %v: unit %d is not the datagram that was sent next", v6, k)
+			}
+		}
+	}
+}
+
 // withChecksum makes the checksum of a packet right.
 func withChecksum(p []byte, s segment) []byte {
 	at := s.ip + s.checksumAt()

@@ -15,8 +15,8 @@ const (
 )
 
 // segment is what matters of a packet that may be coalesced with others of its flow: a TCP segment
-// or a UDP datagram with payload, without IP options, extension headers or fragments. Of the flags,
-// TCP may have ACK and PSH only.
+// or a UDP datagram, without IP options, extension headers or fragments. A segment has payload; a
+// datagram without stays alone. Of the flags, TCP may have ACK and PSH only.
 type segment struct {
 	protocol   uint8 // 0: may not be coalesced
 	push       bool
@@ -51,7 +51,8 @@ func segmentOf(p []byte) (s segment) {
 	default:
 		return s
 	}
-	if s.payload = len(p) - s.header; s.payload > 0 {
+	s.payload = len(p) - s.header
+	if s.payload > 0 || s.payload == 0 && protocol == protocolUDP {
 		s.protocol = protocol
 	}
 	return s
