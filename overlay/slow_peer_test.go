@@ -105,7 +105,7 @@ func TestSlowStrangers(t *testing.T) {
 	}
 	waits := 0
 	raw.Control(func(fd uintptr) { waits, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	if waits > 0 || err != nil {
+	if waits > 16<<10 || err != nil { // a handshake may wait there
 		t.Fatalf("%d bytes wait in the socket of handshakes: %v", waits, err)
 	}
 	for a.dev.Stats().SendFull == 0 {
