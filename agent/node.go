@@ -51,6 +51,7 @@ type Node struct {
 	engine   *engines.Pair
 	links    *host.Links
 	hooks    *host.Hooks
+	router   *host.Router
 	routes   *host.Routes
 	rules    *rules.Manager
 	explain  rules.Explainer
@@ -215,6 +216,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			n.followLocal() // of those that go with an interface the kernel reports nothing
 			n.lookAtNetfilter(true)
 			n.recheckHooks()
+			n.router.CheckForwarding(&n.problems)
 		case <-n.hooks.Suspect():
 			n.recheckHooks()
 		case <-look.C:

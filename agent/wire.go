@@ -38,9 +38,9 @@ func newNode(c Config, member bool) *Node {
 	n.shared = cluster.NewSharedTables(n.engine, &n.problems)
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())
-	router := host.NewRouter(c.Paths.Sysctls())
+	n.router = host.NewRouter(c.Paths.Sysctls())
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
-		Links: n.links, Router: router, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
+		Links: n.links, Router: n.router, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
 	n.routes = host.NewRoutes(n.engine)
 	n.stack.Engine, n.stack.Problems, n.stack.Log = n.engine, &n.problems, n.log
 	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Stack: n.stack.Why}
@@ -51,7 +51,7 @@ func newNode(c Config, member bool) *Node {
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Networks: c.Paths.DockerNetworks(), Log: n.log,
 		Problems: &n.problems, Engine: n.engine, Hooks: n.hooks, Links: n.links,
-		PrepareForwarding: router.PrepareForwarding,
+		PrepareForwarding: n.router.PrepareForwarding,
 		Changed:           n.podsChanged,
 		PeerRanges:        n.peers.Ranges,
 		Others: func() ([]forward.SourceNAT, []netip.Prefix) {
@@ -59,7 +59,7 @@ func newNode(c Config, member bool) *Node {
 		},
 		Tunnel: c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
-		SetForwards: n.engine.SetForwards, SetForwarding: router.EnableForwarding,
+		SetForwards: n.engine.SetForwards, SetForwarding: n.router.EnableForwarding,
 		SetMasquerade: n.pods.SetMasquerade, IsMe: n.links.IsMe, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/internal/nl"
 )
@@ -21,6 +22,8 @@ type Router struct {
 	// The settings before, if the host was not a router for IPv6 then and is to be one; else nil.
 	before atomic.Pointer[map[string]string]
 	kind   func(name string) (string, error) // linkKind
+	// the host is to forward IPv4, IPv6
+	four, six atomic.Bool
 }
 
 // NewRouter returns a Router that has changed nothing. record is the file that recordSysctls
@@ -31,13 +34,13 @@ func NewRouter(record string) *Router { return &Router{record: record, kind: lin
 // before.
 func (r *Router) EnableForwarding(four, six bool) error {
 	if four || six {
-		if err := r.PrepareForwarding(six); err != nil {
+		if err := r.PrepareForwarding(four, six); err != nil {
 			return err
 		}
 	}
 	var errs []error
 	if four {
-		errs = append(errs, setSysctl("ipv4/ip_forward", "1"))
+		errs = append(errs, setSysctl(forwarding4, "1"))
 	}
 	if six {
 		errs = append(errs, setSysctl(forwarding6("all"), "1"))
@@ -45,10 +48,12 @@ func (r *Router) EnableForwarding(four, six bool) error {
 	return errors.Join(errs...)
 }
 
-// PrepareForwarding comes before the host becomes a router: it records what the host is and, for
-// IPv6, has its interfaces continue to accept router advertisements, also if nothing could be
-// recorded.
-func (r *Router) PrepareForwarding(six bool) error {
+// PrepareForwarding comes before the host becomes a router for the families asked for: it records
+// what the host is and, for IPv6, has its interfaces continue to accept router advertisements, also
+// if nothing could be recorded.
+func (r *Router) PrepareForwarding(four, six bool) error {
+	r.four.Store(r.four.Load() || four)
+	r.six.Store(r.six.Load() || six)
 	before, err := recordSysctls(r.record)
 	if !six {
 		return err
@@ -114,6 +119,23 @@ func linkKind(name string) (string, error) {
 	}
 	return l.Kind, err
 }
+
+// CheckForwarding reports as a problem that the host is to be a router and does not forward:
+// another program, or `sysctl --system` with a file of the host, has disabled it.
+func (r *Router) CheckForwarding(problems *problem.List) {
+	for name, needed := range map[string]bool{forwarding4: r.four.Load(),
+		forwarding6("all"): r.six.Load()} {
+		key := "net." + strings.ReplaceAll(name, "/", ".")
+		if !needed || readSysctl(name) != "0" {
+			problems.Solved(key)
+			continue
+		}
+		problems.Set(key, key+" was set to 0: packets between containers or forwarded ports and "+
+			"other hosts are dropped", "look for it in /etc/sysctl.d; then: sysctl -w "+key+"=1")
+	}
+}
+
+const forwarding4 = "ipv4/ip_forward"
 
 func acceptRA(iface string) string { return "ipv6/conf/" + iface + "/accept_ra" }
 

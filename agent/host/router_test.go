@@ -112,7 +112,7 @@ func TestRouterKeepsAdvertisedRoutes(t *testing.T) {
 
 	// The next agent continues, and the administrator's own setting stays at the end.
 	r = NewRouter(record)
-	do(func() error { return r.PrepareForwarding(true) })
+	do(func() error { return r.PrepareForwarding(true, true) })
 	remake("eth2")
 	do(func() error { return r.AcceptRA("eth2") })
 	if is := value("eth2"); is != "2" {
@@ -155,7 +155,7 @@ func TestRouterTakesNoRouteFromContainers(t *testing.T) {
 	do(func() error { return r.EnableForwarding(true, true) })
 	lab.Join(host, "cali1234", "", container, "eth0", "")
 	do(func() error { return r.AcceptRA("cali1234") })
-	do(func() error { return NewRouter(record).PrepareForwarding(true) })
+	do(func() error { return NewRouter(record).PrepareForwarding(true, true) })
 	awaitRoute(t, host, uplink, "eth0")
 	for range 20 {
 		advertise(t, container, "eth0")

@@ -25,7 +25,7 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := func() error {
-			return host.Do(func() error { return NewRouter(record).PrepareForwarding(false) })
+			return host.Do(func() error { return NewRouter(record).PrepareForwarding(true, false) })
 		}
 		var damage errNotAsBefore
 		if err := start(); !errors.As(err, &damage) {
@@ -58,7 +58,9 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	recorded := func(record string) error { return NewRouter(record).PrepareForwarding(false) }
+	recorded := func(record string) error {
+		return NewRouter(record).PrepareForwarding(true, false)
+	}
 	do := func(f func(string) error) error { return host.Do(func() error { return f(record) }) }
 	host.Sysctl("net.ipv4.ip_forward", "0")
 	if err := do(recorded); err != nil {

@@ -61,9 +61,9 @@ type Config struct {
 	Engine Engine
 	Hooks  Hooks
 	Links  Links
-	// PrepareForwarding comes before the host becomes a router, for IPv6, too, if six is set. Its
+	// PrepareForwarding comes before the host becomes a router for IPv4, IPv6, or both. Its
 	// error does not keep the host from becoming one.
-	PrepareForwarding func(six bool) error
+	PrepareForwarding func(four, six bool) error
 	// Changed is called after pods came or went, and when they are known (LivePods, Known); it must
 	// not wait. May be nil.
 	Changed func()

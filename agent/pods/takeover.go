@@ -92,8 +92,9 @@ func (s *Service) takeOver() error {
 		if err := s.config.Links.RangesFree(set.Ranges, s.config.Tunnel); err != nil {
 			return err
 		}
+		four := slices.ContainsFunc(set.Ranges, func(r netip.Prefix) bool { return r.Addr().Is4() })
 		six := slices.ContainsFunc(set.Ranges, func(r netip.Prefix) bool { return r.Addr().Is6() })
-		if err := s.config.PrepareForwarding(six); err != nil {
+		if err := s.config.PrepareForwarding(four, six); err != nil {
 			s.config.Problems.Add("the kernel's settings before Weir are not recorded: "+
 				err.Error(), "weir down will leave net.ipv4.ip_forward as it is then")
 		}

@@ -32,7 +32,7 @@ func TestPodsThatAreKnown(t *testing.T) {
 		var s *Service
 		s = New(Config{Dir: t.TempDir(), Settings: Settings{Ranges: ranges},
 			Engine: emptyEngine{}, Links: freeRanges{},
-			PrepareForwarding: func(bool) error { return nil },
+			PrepareForwarding: func(bool, bool) error { return nil },
 			Others: func() ([]forward.SourceNAT, []netip.Prefix) {
 				return nil, nil
 			},
@@ -55,7 +55,7 @@ func TestFullRangeIsAProblem(t *testing.T) {
 	s := New(Config{Dir: t.TempDir(),
 		Settings: Settings{Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/30")}},
 		Engine:   emptyEngine{}, Links: freeRanges{},
-		PrepareForwarding: func(bool) error { return nil },
+		PrepareForwarding: func(bool, bool) error { return nil },
 		Others:            func() ([]forward.SourceNAT, []netip.Prefix) { return nil, nil }})
 	if err := nstest.New(t).Node("host").Do(s.takeOver); err != nil {
 		t.Fatal(err)
