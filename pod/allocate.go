@@ -143,10 +143,16 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 // only capitals differ, and answers would lead to either.
 func sameName(a, b string) bool { return strings.EqualFold(a, b) }
 
-// holds reports whether the pod has the name or a published port that is wanted for another one.
+// holds reports whether the pod has the name, an address or a published port that is wanted for
+// another one.
 func (p *Pod) holds(s *Spec) bool {
 	if sameName(p.Name, s.Name) && p.Container != s.Container {
 		return true
+	}
+	for _, a := range s.Addrs {
+		if slices.Contains(p.Addrs, a) {
+			return true
+		}
 	}
 	for _, want := range s.Publish {
 		for _, have := range p.Publish {

@@ -298,6 +298,35 @@ func TestLivingPodKeepsItsName(t *testing.T) {
 	}
 }
 
+// TestAddressOfAPodThatEnded: a pod whose container has ended without a detach is removed when
+// another one wants its address.
+func TestAddressOfAPodThatEnded(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := os.Symlink(b.lab.Node("one").Path(), path); err != nil {
+		t.Fatal(err)
+	}
+	addrs := []netip.Addr{netip.MustParseAddr("10.88.0.9")}
+	one, _, err := b.try(Spec{Container: "one", Netns: path, Addrs: addrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.host.Netlink().DeleteLink(int(one.Index)); err != nil {
+		t.Fatal(err)
+	}
+	two, _, err := b.try(Spec{Container: "two", Netns: b.lab.Node("two").Path(), Addrs: addrs})
+	if err != nil || two.Addrs[0] != addrs[0] {
+		t.Errorf("the pod that wants the address: %+v, %v", two, err)
+	}
+	if p, err := b.m.Find("one", ""); err == nil {
+		t.Errorf("the pod that ended is still there: %+v", p)
+	}
+}
+
 // TestNamesAndContainers: a name that is the id of another container is refused, and so is the
 // reverse: a command about one must not change the other. Of pods that were attached so before, the
 // container comes first.

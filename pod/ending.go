@@ -11,8 +11,8 @@ import (
 // containers end at once.
 const dyingWait = 5 * time.Second
 
-// awaitDying ends the pods that hold the name or a port that a new one wants and whose container
-// has ended without a detach: its runtime was killed, or no agent ran. It waits for their
+// awaitDying ends the pods that hold the name, an address or a port that a new one wants and whose
+// container has ended without a detach: its runtime was killed, or no agent ran. It waits for their
 // interfaces to go. A pod whose namespace is where it was keeps its name, and so does one that only
 // lost the path to it: its interface stays.
 func (m *Manager) awaitDying(ctx context.Context, key string, spec *Spec) error {
@@ -29,8 +29,8 @@ func (m *Manager) awaitDying(ctx context.Context, key string, spec *Spec) error 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("pod %s: its name or port is that of %s, which ends: %w", spec.Name,
-				p.Name, ctx.Err())
+			return fmt.Errorf("pod %s: its name, address or port is that of %s, which ends: %w",
+				spec.Name, p.Name, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
