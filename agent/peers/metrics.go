@@ -77,7 +77,7 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 		observe.NewMetric(observe.Counter, "weir_tunnel_loops_total",
 			"Encrypted packets that were routed into the tunnel again.", float64(stats.Loops)),
 		observe.NewMetric(observe.Counter, "weir_tunnel_send_dropped_total",
-			"Encrypted packets dropped because the link to their peer was too slow.",
+			"Datagrams dropped because the link to their peer, or another host, was too slow.",
 			float64(stats.SendFull)),
 		observe.NewMetric(observe.Counter, "weir_tunnel_receive_dropped_total",
 			"Encrypted packets dropped because they arrived faster than they were read.",
