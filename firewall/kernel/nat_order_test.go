@@ -288,9 +288,9 @@ func TestOnlyFirstPacketsWait(t *testing.T) {
 	}
 }
 
-// TestPhaseOfTheLaterPacket: while the CPU of a reset records that the connection has ended, another
-// one records what was so before. The reset tries again: otherwise the translation would count as
-// that of a living connection.
+// TestPhaseOfTheLaterPacket: while the CPU of a reset records that the connection has ended,
+// another one records what was so before. The reset tries again: otherwise the translation would
+// count as that of a living connection.
 func TestPhaseOfTheLaterPacket(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 3000)
