@@ -60,7 +60,7 @@ func benchPods(b *testing.B, host, round int) store.Change {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return store.Change{Entry: store.Entry{Key: fmt.Sprintf("%sh%d/0", cluster.PodsTree, host),
+	return store.Change{Entry: store.Entry{Key: fmt.Sprintf("%sh%d/0000", cluster.PodsTree, host),
 		Value: value}}
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -29,6 +30,9 @@ func (d *Desired) place(name string, c *chunk, news bool) {
 		return
 	}
 	last, err := h.mayPlace(v.last)
+	if err == nil && len(v.last) > 0 && !isChunk(name, key) {
+		err = fmt.Errorf("there is no such chunk: a host has %d", maxChunks)
+	}
 	switch {
 	case h.node == nil || v.last == nil:
 		v.good = nil

@@ -104,11 +104,14 @@ func TestForeignClaims(t *testing.T) {
 	badBucket := store.Change{Entry: store.Entry{Key: TableTree + "bad/00",
 		Value: []byte(`{"version":1,"members":[{"prefix":"192.0.2.7/32"}]}`)}}
 	for name, ch := range map[string]store.Change{
-		"an address of another host":    put(t, PodsTree+"b/0", podOf("10.0.3.9", "app=web")),
-		"an address of the host itself": put(t, PodsTree+"b/0", podOf("192.0.2.1", "app=web")),
-		"a label key of others":         put(t, PodsTree+"b/0", podOf("10.0.2.9", "role=db")),
-		"pods under another host's key": put(t, PodsTree+"c/1", podOf("10.0.2.9", "app=web")),
-		"not a document": {Entry: store.Entry{Key: PodsTree + "b/0",
+		"an address of another host":    put(t, PodsTree+"b/0000", podOf("10.0.3.9", "app=web")),
+		"an address of the host itself": put(t, PodsTree+"b/0000", podOf("192.0.2.1", "app=web")),
+		"a label key of others":         put(t, PodsTree+"b/0000", podOf("10.0.2.9", "role=db")),
+		"pods under another host's key": put(t, PodsTree+"c/0001", podOf("10.0.2.9", "app=web")),
+		"a chunk too many": put(t, chunkKey("b", maxChunks), podOf("10.0.2.9",
+			"app=web")),
+		"a chunk in another form": put(t, PodsTree+"b/1", podOf("10.0.2.9", "app=web")),
+		"not a document": {Entry: store.Entry{Key: PodsTree + "b/0000",
 			Value: []byte("{")}},
 		"a certificate that it signed":     put(t, NodeTree+"b", &stolen),
 		"a certificate with a wider range": put(t, NodeTree+"b", wider),
@@ -143,7 +146,7 @@ func (a *authority) refuses(t *testing.T, b, c *Node, ch store.Change) {
 	first := d.Apply([]store.Change{put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)),
 		put(t, HeadKey, &Head{Number: Number{2, 5}, By: "x"}),
 		put(t, NodeTree+"b", b), put(t, NodeTree+"c", c),
-		put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")),
+		put(t, PodsTree+"b/0000", podOf("10.0.2.1", "app=web")),
 		put(t, key, &Members{Members: []Member{{netip.MustParsePrefix("192.0.2.1/32"),
 			value}}})})
 	want := view{hosts: map[string]string{"b": "[10.0.2.0/24] [192.0.2.1:1005]",
@@ -167,7 +170,7 @@ func (a *authority) refuses(t *testing.T, b, c *Node, ch store.Change) {
 		&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
 		withRevision(put(t, NodeTree+"c", c), 1),
 		withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
-		withRevision(put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")), 1),
+		withRevision(put(t, PodsTree+"b/0000", podOf("10.0.2.1", "app=web")), 1),
 		withRevision(ch, 2)})
 	if got := viewOf(again); got.String() != want.String() {
 		t.Errorf("after a start %v, want %v", got, want)
@@ -224,7 +227,7 @@ func TestRemovedHost(t *testing.T) {
 	b := a.node(t, "b", "10.0.2.0/24")
 	d := NewDesired("a", a.trust, nil)
 	d.Apply([]store.Change{put(t, NodeTree+"b", b), put(t, EndpointKey+"b",
-		endpointsOf(t, b, "b", 1)), put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web"))})
+		endpointsOf(t, b, "b", 1)), put(t, PodsTree+"b/0000", podOf("10.0.2.1", "app=web"))})
 	successor := a.node(t, "d", "10.0.2.0/24")
 	if e := d.Apply([]store.Change{put(t, NodeTree+"d", successor)}); len(e.Claims) != 1 {
 		t.Fatalf("a taken range: %+v", e)
@@ -240,7 +243,7 @@ func TestRemovedHost(t *testing.T) {
 	}
 	d.Apply([]store.Change{gone(NodeTree + "d")})
 	if e := d.Apply([]store.Change{gone(RemovedTree + "node/b"), gone(NodeTree + "b"),
-		gone(PodsTree + "b/0"), gone(EndpointKey + "b")}); len(e.Labels)+len(e.Hosts) > 0 {
+		gone(PodsTree + "b/0000"), gone(EndpointKey + "b")}); len(e.Labels)+len(e.Hosts) > 0 {
 		t.Errorf("effects: %+v", e)
 	}
 	for _, x := range []*Desired{d, NewDesired("a", a.trust, d.Revoked())} {
@@ -350,7 +353,7 @@ func (a *authority) random(t *testing.T, r *rand.Rand, names []string) store.Cha
 	n := a.node(t, name, fmt.Sprintf("10.0.%d.0/24", r.IntN(4)))
 	n.Serial[0] += byte(r.IntN(2))
 	a.sign(t, n)
-	key := PodsTree + name + "/" + fmt.Sprint(r.IntN(2))
+	key := chunkKey(name, r.IntN(2))
 	switch r.IntN(12) {
 	case 0, 1:
 		return put(t, NodeTree+name, n)

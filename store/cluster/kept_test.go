@@ -18,7 +18,7 @@ func TestKeptIsBounded(t *testing.T) {
 	bucket := func(table string) store.Change {
 		return put(t, BucketKey(table, member), &Members{Members: []Member{{member, 7}}})
 	}
-	pods := put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web"))
+	pods := put(t, PodsTree+"b/0000", podOf("10.0.2.1", "app=web"))
 	garbage := func(ch store.Change) store.Change {
 		ch.Value = []byte("garbage")
 		return ch

@@ -184,7 +184,7 @@ func TestNodeRemove(t *testing.T) {
 func TestRemovalRecordOfEarlierHost(t *testing.T) {
 	a := newAuthority()
 	b, earlier := a.node(t, "b", "10.0.2.0/24"), Serial{0, 1}
-	keys := []string{NodeTree + "b", EndpointKey + "b", PodsTree + "b/0"}
+	keys := []string{NodeTree + "b", EndpointKey + "b", PodsTree + "b/0000"}
 	record := func(serials ...Serial) store.Change {
 		return put(t, RemovedTree+"node/b", &RemovalRecord{Serials: serials})
 	}

@@ -98,7 +98,7 @@ func (b *bench) chunk(host int) (store.Entry, error) {
 		doc.Pods = append(doc.Pods, pod)
 	}
 	value, err := cluster.Encode(&doc)
-	return store.Entry{Key: fmt.Sprintf("%sh%d/0", cluster.PodsTree, host), Value: value}, err
+	return store.Entry{Key: fmt.Sprintf("%sh%d/0000", cluster.PodsTree, host), Value: value}, err
 }
 
 // fill writes all pods.
