@@ -154,8 +154,8 @@ enum { PHASE_TRIES = 8 };
 // record_phase records the phase of the state at a place in the translation at `inner`, and returns
 // it. Another CPU may record the phase after its own packet at this moment. The later of two
 // packets has to decide: otherwise a connection that has ended could count as established until its
-// lifetime is over, and be kept from eviction. So the word is read before the phase, and whoever
-// finds it changed tries again. Each loss means that another CPU has recorded something.
+// lifetime is over, and be kept from eviction. So the word is read before the phase, and a CPU
+// that finds it changed tries again. Each loss means that another CPU has recorded something.
 __noinline int record_phase(__u32 inner, __u32 place, __u8 proto)
 {
 	struct set *s = set_at(inner / WAYS);
