@@ -125,6 +125,12 @@ func (c *call) takes(min, max int) {
 		case max >= 0 && n > max:
 			return c.wrong("unexpected %q", args[max])
 		}
+		if at := slices.Index(args, ""); at >= 0 {
+			return c.wrong("argument %d is empty", at+1)
+		}
+		if err := c.emptyFlag(); err != nil {
+			return err
+		}
 		return c.missingFlag()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,22 @@ import (
 func (c *call) wrong(format string, args ...any) error {
 	return usageError{what: c.command.name + ": " + fmt.Sprintf(format, args...),
 		hint: c.cmd.UseLine()}
+}
+
+// emptyFlag returns an error for the first flag that was given with an empty value, as of a variable
+// of a shell that is not set: without its file, a proxy would admit everyone.
+func (c *call) emptyFlag() (err error) {
+	c.Visit(func(f *pflag.Flag) {
+		empty := f.Value.Type() == "string" && f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			all := list.GetSlice()
+			empty = len(all) == 0 || slices.Contains(all, "")
+		}
+		if empty && err == nil {
+			err = c.wrong("the value of %s is empty", spelling(f))
+		}
+	})
+	return err
 }
 
 // missingFlag returns an error for the first required flag that was not given.
