@@ -43,6 +43,23 @@ __noinline int touch_if_begins_or_ends(struct __sk_buff *skb, struct cpu *c, __u
 	return 1;
 }
 
+// take_query ends the translation of a pod's query with the tuple of one of the host, which would
+// get no answers. The pod's next one leaves with another id.
+__noinline int take_query(struct __sk_buff *skb, struct cpu *c)
+{
+	if (!c || !is_icmp_query(c->packet.version, c->packet.icmp_type))
+		return 0;
+	struct lookup *look = &c->look;
+
+	make_key(skb, c, &c->packet, look);
+	if (look->keyed != KEY_SET || !nat_find(c))
+		return 0;
+	__u32 place = look->place;
+	struct set *s = set_at(place / WAYS);
+	return s && low_side(s, place)->flags & META_WIRE &&
+	       remove_state(c, place, look->tag, GONE_RECYCLED);
+}
+
 // stack_egress follows the checkpoint of a packet that leaves through the stack, which returned r.
 __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 {
@@ -77,6 +94,8 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	// translated, and errors of the host about the path to that pod.
 	if (!from_pod && !routed && (bridged || !is_icmp(p) || (to_pod && !f->published)))
 		return FWD_STACK;
+	if (unlikely(is_icmp(p)) && !(to_pod | routed) && !from_pod && !skb->ingress_ifindex)
+		take_query(skb, c);
 	nat->instance = routed ? c->walk.nat : 0;
 	int why = translate_leaving(skb, c, p, look, nat, f, ifindex);
 	if (unlikely(why))

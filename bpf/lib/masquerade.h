@@ -5,8 +5,23 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139, UNPRIVILEGED = 1024 };
+
+// state_uses: the tuple of look->key is that of a query of the host itself, by its state. No socket
+// shows which ids it uses.
+static __always_inline int state_uses(struct cpu *c)
+{
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct lookup *look = &c->look;
+	struct maybe flow = current_flow(READ_ONCE(cf->current));
+
+	key_hash(look, cf, exists(flow) ? number(flow) : 0);
+	return find(c, look, cf) && !reclaimable(c, look->place);
+}
+
 // port_taken: the wire tuple nat->new with a source port is not free. A translation has it, which
-// is then weighed for eviction, or a published port or a socket of the host does.
+// is then weighed for eviction, or a published port, a socket or a query of the host does.
 __noinline int port_taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 {
 	struct forwarding *f = forwarding_settings();
@@ -35,8 +50,9 @@ __noinline int port_taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 		nat_reset_victim(nat);
 	}
 	// With an address of its own (keep), the answers find the translation first.
-	return !nat->keep_port && ((f->published && is_published(p, nat, port)) ||
-				   host_socket_uses(skb, p, nat, scratch));
+	return !nat->keep_port &&
+	       ((f->published && is_published(p, nat, port)) ||
+		(is_icmp(p) ? state_uses(c) : host_socket_uses(skb, p, nat, scratch)));
 }
 
 // port_of returns the nth of the ports to choose from.
