@@ -116,9 +116,9 @@ func TestHostKeepsTheFastPath(t *testing.T) {
 // hostPathRules keep states for most, none for some, and refuse some.
 const hostPathRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 	"add 3 allow udp from any to any 7\nadd 4 deny udp from any 53 to 10.88.0.2 in\n" +
-	"add 5 allow tcp from any to any setup keep-state\nadd 6 allow udp from any to any keep-state\n" +
-	"add 7 allow icmp from any to any\nadd 8 allow ipv6-icmp from any to any\n" +
-	"add 9 deny ip from any to any\n"
+	"add 5 allow tcp from any to any setup keep-state\n" +
+	"add 6 allow udp from any to any keep-state\nadd 7 allow icmp from any to any\n" +
+	"add 8 allow ipv6-icmp from any to any\nadd 9 deny ip from any to any\n"
 
 // hostMix makes random packets of the host, of pods and of others, which share ports.
 type hostMix struct {
