@@ -41,34 +41,37 @@ static __always_inline void begin_hook(struct __sk_buff *skb, struct cpu *c, str
 	c->forwards = 0;
 }
 
-// fast_evaluate evaluates a packet that may pass unchanged, and forwards it if it is not for the
-// host.
-static __always_inline int fast_evaluate(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-					 struct forwarding *f, __u32 l2, __u8 dir)
+// fast_local evaluates a packet that is not forwarded.
+static __always_inline int fast_local(struct cpu *c, struct config *cf, const struct fast_packet *e,
+				      __u8 dir)
 {
-	struct fast_packet e;
-	struct fwd_entry *w = NULL;
+	int r = fast_established(c, cf, e, 0, 1, NULL);
 
-	if (!fast_decode(&e, skb, l2))
-		return FWD_CONTINUE;
-	if (f->pods | f->published | f->sources) {
-		int checked = 0;
-		if (dir == DIR_IN && l2 == 14 && f->pods | f->published)
-			w = fast_route(skb, c, cf, f, &e, &checked);
-		if (!w && !is_plain(skb, c, f, &e, dir, checked))
-			return FWD_CONTINUE;
-	}
-	int r = fast_established(c, cf, &e, w ? META_REDIRECT : 0, w ? 2 : 1, NULL);
-	if (unlikely(r == FAST_STATELESS) && !w && fast_stateless(c)) {
+	if (unlikely(r == FAST_STATELESS) && fast_stateless(c)) {
 		count_verdict(c);
 		return c->verdict.pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	}
 	if (likely(r == FAST_DONE)) {
-		count_passed(c, dir, e.len);
-		return w ? fast_leave(skb, c, cf, f, w, e.len, e.version == 4) : TC_ACT_UNSPEC;
+		count_passed(c, dir, e->len);
+		return TC_ACT_UNSPEC;
 	}
 	c->known = r;
-	c->forwards = w != NULL;
+	return FWD_CONTINUE;
+}
+
+// fast_forward evaluates a packet that may be forwarded unchanged, and forwards it.
+static __always_inline int fast_forward(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+					struct forwarding *f, const struct fast_packet *e,
+					struct fwd_entry *w)
+{
+	int r = fast_established(c, cf, e, META_REDIRECT, 2, NULL);
+
+	if (likely(r == FAST_DONE)) {
+		count_passed(c, DIR_IN, e->len);
+		return fast_leave(skb, c, cf, f, w, e->len, e->version == 4);
+	}
+	c->known = r;
+	c->forwards = 1;
 	return FWD_CONTINUE;
 }
 
@@ -79,15 +82,26 @@ static __always_inline int fast_hook(struct __sk_buff *skb, struct cpu *c, struc
 				     __u32 l2, __u8 dir)
 {
 	struct forwarding *f = forwarding_settings();
+	struct fast_packet e;
 
 	if (unlikely(is_own_mark(cf, skb->mark, l2, dir)))
 		return FWD_CONTINUE;
 	if (!f)
 		return TC_ACT_SHOT;
 	begin_hook(skb, c, cf, l2, dir);
-	if (unlikely(event_wanted(cf, EVENT_PACKET)))
+	if (unlikely(event_wanted(cf, EVENT_PACKET)) || !fast_decode(&e, skb, l2))
 		return FWD_CONTINUE;
-	return fast_evaluate(skb, c, cf, f, l2, dir);
+	if (f->pods | f->published | f->sources) {
+		struct fwd_entry *w = NULL;
+		int checked = 0;
+		if (dir == DIR_IN && l2 == 14 && f->pods | f->published)
+			w = fast_route(skb, c, cf, f, &e, &checked);
+		if (w)
+			return fast_forward(skb, c, cf, f, &e, w);
+		if (!is_plain(skb, c, f, &e, dir, checked))
+			return FWD_CONTINUE;
+	}
+	return fast_local(c, cf, &e, dir);
 }
 
 // leave_by_cache sends a packet on that fast_rest has evaluated at ingress.

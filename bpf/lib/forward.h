@@ -467,7 +467,7 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	return pod ? to_pod(skb, c, p, fwd, cf, f) : to_nic(skb, c, p, fwd, cf);
 }
 
-// forward_in forwards an incoming packet that fast_evaluate has left. p->recv, p->now and
+// forward_in forwards an incoming packet that the fast path has left. p->recv, p->now and
 // walk->random are set.
 static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				      const struct walk *walk, const struct cookie *cookie,
