@@ -101,7 +101,8 @@ func TestWordingInBrowser(t *testing.T) {
 	c.eval("document.getElementById('filter').value = 'deny bogus'")
 	c.run(chromedp.Click(chromedp.CSS("#filter-form button")))
 	c.until("document.getElementById('flows-note').textContent.trimEnd()",
-		"column 6: unknown option \"bogus\"\n    deny bogus\n         ^^^^^")
+		"column 6: unknown option \"bogus\"\n    deny bogus\n         ^^^^^\n"+
+			"    hint: a filter is like: deny tcp from 192.0.2.7 to me 22")
 	// It is still there when the rows are drawn again.
 	if got := c.eval("page.draw(); " + text("flows-note")); !strings.Contains(got, "bogus") {
 		t.Errorf("what is wrong with the filter went away: %q", got)
