@@ -3,6 +3,9 @@ package test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -13,7 +16,7 @@ import (
 // container and collects its garbage, as CNI specifies; other pods lose no packet meanwhile.
 func TestLongKilledRuntime(t *testing.T) {
 	t.Parallel()
-	need(t, "containerd", "ctr", "busybox")
+	need(t, "containerd", "ctr", "runc", "busybox")
 	h, _ := newContainerHost(t)
 	h.weir("fw", "load", h.file("steady.rules", containerRules+
 		"add allow udp from any to any 7 keep-state\n"))
@@ -60,6 +63,7 @@ func TestLongKilledRuntime(t *testing.T) {
 			c.program.Process.Signal(syscall.SIGKILL)
 		}
 		run.Wait() // killed, or done just before
+		t.Cleanup(func() { removeFromRunc(t, id) })
 		if i%2 == 1 {
 			c.start()
 		}
@@ -72,5 +76,16 @@ func TestLongKilledRuntime(t *testing.T) {
 	t.Logf("%d of 12 were killed after their pod was made", began)
 	if began == 0 || began == 12 {
 		t.Error("all of them were killed too early, or too late")
+	}
+}
+
+// removeFromRunc removes what runc has begun for a container before the daemon was killed. The next
+// daemon does not know it, and its process would stay on this machine.
+func removeFromRunc(t *testing.T, id string) {
+	t.Helper()
+	const containers = "/run/containerd/runc/default"
+	out, err := exec.Command("runc", "--root", containers, "delete", "-f", id).CombinedOutput()
+	if _, there := os.Stat(filepath.Join(containers, id)); there == nil {
+		t.Errorf("runc still has %s: %v: %s", id, err, out)
 	}
 }
