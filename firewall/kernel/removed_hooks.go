@@ -9,33 +9,30 @@ import (
 
 // RemovedHooks returns the attached interfaces of which another program has removed a hook: it has
 // detached a link, or deleted a filter or the clsact above. Attach puts them back. An interface
-// that is gone is not among them. When the kernel does not answer for one, the others are left out.
+// that is gone is not among them, nor is one for which the kernel does not answer.
 func (e *Engine) RemovedHooks() (indexes []uint32, err error) {
+	c, err := openNetlink()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var c *nl.Conn
+	var errs []error
 	for index, a := range e.links {
-		if a.filters[0] && c == nil {
-			if c, err = openNetlink(); err != nil {
-				return indexes, err
-			}
-			defer c.Close()
-		}
 		removed, err := a.lost(c)
 		if err == nil && removed {
 			_, err = linkAt(index)
-			if removed = err == nil; errors.Is(err, nl.ErrNoLink) {
-				err = nil
-			}
 		}
-		if err != nil {
-			return indexes, fmt.Errorf("examine the hooks of interface %d: %w", index, err)
-		}
-		if removed {
+		switch {
+		case errors.Is(err, nl.ErrNoLink):
+		case err != nil:
+			errs = append(errs, fmt.Errorf("examine the hooks of interface %d: %w", index, err))
+		case removed:
 			indexes = append(indexes, index)
 		}
 	}
-	return indexes, nil
+	return indexes, errors.Join(errs...)
 }
 
 // lost reports whether a hook of an attachment is not where it was put.
