@@ -14,9 +14,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// nodeOfTables serves tables as a node does. It returns the flags that select it, and the queries
-// that it gets.
-func nodeOfTables(t *testing.T, all []api.Table) (flags []string, queries chan string) {
+// serveNode answers requests as a node does. It returns the flags that select it.
+func serveNode(t *testing.T, answer http.HandlerFunc) (flags []string) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "weir") // shorter than t.TempDir: the path of a socket is short
 	if err != nil {
@@ -31,16 +30,23 @@ func nodeOfTables(t *testing.T, all []api.Table) (flags []string, queries chan s
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &http.Server{Handler: answer}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return []string{"--root", root}
+}
+
+// nodeOfTables serves tables as a node does. It returns the flags that select it, and the queries
+// that it gets.
+func nodeOfTables(t *testing.T, all []api.Table) (flags []string, queries chan string) {
+	t.Helper()
 	queries = make(chan string, 16)
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serveNode(t, func(w http.ResponseWriter, r *http.Request) {
 		queries <- r.URL.Path + "?" + r.URL.RawQuery
 		api.WriteAnswer(w, func() (api.Tables, error) {
 			return api.Tables{Version: api.Version, Tables: all}, nil
 		})
-	})}
-	go s.Serve(l)
-	t.Cleanup(func() { s.Close() })
-	return []string{"--root", root}, queries
+	}), queries
 }
 
 // TestTableLookup: the node is asked for one table and one address, and the answer is printed in

@@ -61,6 +61,12 @@ func TestDifferencesOfACertificate(t *testing.T) {
 // begin asks for the difference, and returns what comes first.
 func begin(t *testing.T, p *pipenet.Listener, c *identity.Credential) wire.Type {
 	t.Helper()
+	return ask(t, dialAs(t, p, c))
+}
+
+// dialAs returns a connection with a credential, for as long as the test runs.
+func dialAs(t *testing.T, p *pipenet.Listener, c *identity.Credential) *tls.Conn {
+	t.Helper()
 	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +76,7 @@ func begin(t *testing.T, p *pipenet.Listener, c *identity.Credential) wire.Type 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	return ask(t, tls.Client(raw, config))
+	return tls.Client(raw, config)
 }
 
 // hostOf makes a credential of a host.

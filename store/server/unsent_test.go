@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -49,16 +48,7 @@ func TestUnsentIsBounded(t *testing.T) {
 		if n := s.Counters.Slow.Load(); n < stolen-4 {
 			t.Errorf("%d connections have ended", n)
 		}
-		config, err := hostOf(t, ca, "c").ClientTLS()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := p.Dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer raw.Close()
-		conn := tls.Client(raw, config)
+		conn := dialAs(t, p, hostOf(t, ca, "c"))
 		if got := ask(t, conn); got != wire.TypeCopy {
 			t.Fatalf("a host gets a frame of type %d", got)
 		}
@@ -110,16 +100,7 @@ func TestUnsentAnswers(t *testing.T) {
 		s.state.unsent.most = 2 << 20
 		const stolen = 8
 		for i := range stolen {
-			config, err := hostOf(t, ca, fmt.Sprint("b", i)).ClientTLS()
-			if err != nil {
-				t.Fatal(err)
-			}
-			raw, err := p.Dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer raw.Close()
-			conn := tls.Client(raw, config)
+			conn := dialAs(t, p, hostOf(t, ca, fmt.Sprint("b", i)))
 			if _, err := conn.Write(wire.Hello{}.Encode()); err != nil {
 				t.Fatal(err)
 			}
