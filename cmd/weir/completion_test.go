@@ -8,15 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// TestMain lets the test binary be weir itself, for the shells: their scripts ask it.
+// TestMain lets the test binary be weir itself, for the shells: their scripts ask it. The tests
+// have one time zone, set before any goroutine can read it: a server's may outlive its test.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "weir" {
 		main()
 	}
+	time.Local = time.UTC
 	os.Exit(m.Run())
 }
 

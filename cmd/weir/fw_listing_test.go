@@ -35,9 +35,6 @@ var listedStates = []api.State{
 // TestListing: the columns are those of FreeBSD's ipfw(8), sbin/ipfw/ipfw2.c: a number of five
 // digits first, counters as wide as the longest, times as ctime(3) has them, the set, the rule.
 func TestListing(t *testing.T) {
-	zone := time.Local
-	time.Local = time.UTC
-	defer func() { time.Local = zone }()
 	rules, states := listedRules(), listedStates
 	for _, c := range []struct {
 		name   string
