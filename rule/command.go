@@ -3,7 +3,9 @@ package rule
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirnet/weir/internal/program"
@@ -74,8 +76,7 @@ func (c *Command) Apply(s *Ruleset) error {
 	switch c.Kind {
 	case CommandAdd:
 		if len(s.Rules) >= maxHeld {
-			return fmt.Errorf("there are %d rules, the maximum of all sets together: "+
-				"put addresses into a table", len(s.Rules))
+			return errHeld(len(s.Rules))
 		}
 		s.Add(c.Rule)
 	case CommandDelete:
@@ -142,7 +143,7 @@ func (c *Command) delete(s *Ruleset) error {
 			sets = 1<<32 - 1
 		}
 		if s.deleteOf(n, sets) == 0 && err == nil {
-			err = absent{fmt.Sprintf("there is no rule %s", n), listRules}
+			err = errNoRule(n)
 		}
 	}
 	if len(c.Numbers) > 0 {
@@ -166,6 +167,16 @@ func (e absent) Hint() string { return e.hint }
 
 func noTable(name string) error {
 	return absent{"there is no table " + name, "weir fw table all list"}
+}
+
+func errNoRule(n Range) error {
+	return absent{fmt.Sprintf("there is no rule %s", n), listRules}
+}
+
+// errHeld refuses a rule when there are n.
+func errHeld(n int) error {
+	return fmt.Errorf("there are %d rules, the maximum of all sets together: "+
+		"put addresses into a table", n)
 }
 
 // listRules is the hint for a rule that is not there.
@@ -277,14 +288,16 @@ func (c *Command) table(s *Ruleset) error {
 		if c.Table != "" && !there {
 			return noTable(c.Table)
 		}
-		for name, t := range s.Tables {
-			if c.Table == "" || name == c.Table {
-				clear(t)
-				delete(s.Deadlines, name)
-				if c.Kind == CommandTableDrop {
-					delete(s.Lists, name)
-					delete(s.Tables, name)
-				}
+		names := []string{c.Table}
+		if c.Table == "" {
+			names = slices.Collect(maps.Keys(s.Tables))
+		}
+		for _, name := range names {
+			clear(s.Tables[name])
+			delete(s.Deadlines, name)
+			if c.Kind == CommandTableDrop {
+				delete(s.Lists, name)
+				delete(s.Tables, name)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -121,16 +120,21 @@ func (s *Ruleset) Move(number uint16, from, to uint8) error {
 		}
 	}
 	if number != 0 && moved == 0 {
-		return absent{fmt.Sprintf("there is no rule %d", number), listRules}
+		return errNoRule(Range{Lo: uint32(number), Hi: uint32(number)})
 	}
 	return nil
 }
 
 // Swap exchanges two sets.
 func (s *Ruleset) Swap(a, b uint8) {
-	var m setMoves
-	m.swap(a, b)
-	m.apply(s)
+	for i, r := range s.Rules {
+		switch r.Set {
+		case a:
+			s.Rules[i] = r.inSet(b)
+		case b:
+			s.Rules[i] = r.inSet(a)
+		}
+	}
 }
 
 func (r *Rule) inSet(set uint8) *Rule {

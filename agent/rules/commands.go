@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -54,6 +53,7 @@ func (m *Manager) do(line string, lenient bool) (message string, err error) {
 // apply executes a command on rules that a running node has.
 func apply(c *rule.Command, set *rule.Ruleset, batch *rule.Batch) error {
 	if c.Kind == rule.CommandTableDrop {
+		batch.Flush()
 		if err := errInUse(set, c.Table); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (r *Version) apply(name string, commands []*rule.Command) (lines []string, 
 			lines = append(lines, listing(added(r.Set, c.Rule)))
 			whole = flushed
 		case rule.CommandZero:
-			if err := errNoRule(r.Set, c.Numbers); err != nil {
+			if err := errNoRule(batch, c.Numbers); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 			}
 		}
@@ -152,7 +152,7 @@ func cleared(numbers []rule.Range) string {
 func (m *Manager) zero(numbers []rule.Range) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errNoRule(m.rules.Set, numbers); err != nil {
+	if err := errNoRule(rule.NewBatch(m.rules.Set), numbers); err != nil {
 		return err
 	}
 	return m.zeroLocked(numbers)
@@ -174,16 +174,12 @@ func (m *Manager) zeroLocked(numbers []rule.Range) error {
 }
 
 // errNoRule says which of the numbers no rule has.
-func errNoRule(set *rule.Ruleset, numbers []rule.Range) error {
+func errNoRule(rules *rule.Batch, numbers []rule.Range) error {
 	for _, n := range numbers {
-		if n.Lo != 0 && n.Lo != program.DefaultNumber && !hasRule(set, uint16(n.Lo)) {
+		if n.Lo != 0 && n.Lo != program.DefaultNumber && !rules.Has(uint16(n.Lo)) {
 			return &api.Error{Message: fmt.Sprintf("there is no rule %d", n.Lo),
 				Advice: "weir fw list shows the rules with their numbers"}
 		}
 	}
 	return nil
-}
-
-func hasRule(set *rule.Ruleset, number uint16) bool {
-	return slices.ContainsFunc(set.Rules, func(r *rule.Rule) bool { return r.Number == number })
 }

@@ -105,14 +105,16 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 		return false
 	}
 	var old rule.Ruleset
+	batch := rule.NewBatch(&old)
 	for line := range strings.Lines(string(text)) {
 		c, err := rule.ParseLine(strings.TrimSpace(line), names)
 		if err != nil || c.Kind == rule.CommandNone {
 			continue
 		}
 		read = read || c.Kind == rule.CommandAdd
-		_ = c.Apply(&old) // a line that does not apply, like a table created twice, is skipped
+		_ = batch.Apply(c) // a line that does not apply, like a table created twice, is skipped
 	}
+	batch.Flush()
 	set.Tables, set.Lists, set.Deadlines, set.Pipes = old.Tables, old.Lists, old.Deadlines,
 		old.Pipes
 	set.NATs, set.ManyPass = old.NATs, old.ManyPass

@@ -172,6 +172,26 @@ func TestRulebookRunsAFile(t *testing.T) {
 	}
 }
 
+// TestLinesSeeThoseBefore: a rule that a line has removed with its set is gone for the lines behind
+// it: for a table that it asked about, a counter, and the next number.
+func TestLinesSeeThoseBefore(t *testing.T) {
+	b, _ := newManager(t)
+	must(t, b, "table x add 192.0.2.1", "add 40 set 5 count ip from table(x) to any")
+	if _, err := b.doAll("/f", "table x destroy\n"); err == nil {
+		t.Error("a table in use was destroyed")
+	}
+	if _, err := b.doAll("/f", "set 5 flush\nzero 40\n"); err == nil ||
+		!strings.Contains(err.Error(), "/f:2:") {
+		t.Errorf("the counter of no rule: %v", err)
+	}
+	message, err := b.doAll("/f", "add 7 count ip from any to any\nset swap 5 6\n"+
+		"delete set 6\ntable x destroy\nadd count udp from any to any\n")
+	if want := "00007 count ip from any to any\n00107 count udp from any to any"; err != nil ||
+		message != want {
+		t.Errorf("%q, %v", message, err)
+	}
+}
+
 // TestRulebookIsLenient: if that is wanted, what is to be removed and is not there is no error.
 func TestRulebookIsLenient(t *testing.T) {
 	b, _ := newManager(t)
