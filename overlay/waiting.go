@@ -51,16 +51,20 @@ type waitCounts struct {
 
 // waitingPacket is a packet with the space that sealing needs.
 type waitingPacket struct {
-	memory []byte
+	memory []byte // its capacity is counted
 	size   int
 	since  int64 // of the bind's clock
 }
 
-// cost is how much memory a packet takes, about: with its place in the list, and what the allocator
-// rounds up.
-func (q *waitingPacket) cost() int { return len(q.memory) + 64 }
+// waitCost is how much memory a packet takes, about, beside that of its bytes: its place in the
+// list, and what the allocator rounds up.
+const waitCost = 64
 
-// add copies packets behind the others. Where they are too many, the oldest are dropped.
+func (q *waitingPacket) cost() int { return cap(q.memory) + waitCost }
+
+// add copies packets behind the others. Where they are too many, the oldest are dropped. A packet
+// is copied over the one whose place it takes: a flood to a peer that cannot be reached makes no
+// garbage.
 func (w *waiting) add(slab []byte, packets []tun.ReadPacket, now int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,26 +73,36 @@ func (w *waiting) add(slab []byte, packets []tun.ReadPacket, now int64) {
 		return
 	}
 	had := len(w.packets) > 0
-	before := w.memory
+	full := uint64(0)
 	for _, p := range packets {
-		memory := make([]byte, waitFront+p.Size+transport.Tailroom)
-		copy(memory[waitFront:], slab[p.Offset:p.Offset+p.Size])
-		w.packets = append(w.packets, waitingPacket{memory, p.Size, now})
-		w.bytes += p.Size
-		w.memory += w.packets[len(w.packets)-1].cost()
+		size := waitFront + p.Size + transport.Tailroom
+		var memory []byte
+		for w.fullLocked(p.Size, size+waitCost) {
+			memory = w.packets[0].memory
+			w.removeLocked(1)
+			full++
+		}
+		if cap(memory) < size || cap(memory) > 2*size {
+			memory = make([]byte, size)
+		}
+		q := waitingPacket{memory[:size], p.Size, now}
+		copy(q.memory[waitFront:], slab[p.Offset:p.Offset+p.Size])
+		w.packets = append(w.packets, q)
+		w.bytes += q.size
+		w.memory += q.cost()
+		w.all.memory.Add(int64(q.cost()))
 	}
-	all := int(w.all.memory.Add(int64(w.memory - before)))
-	n := 0
-	for bytes, memory := w.bytes, w.memory; len(w.packets)-n > waitPackets || bytes > waitBytes ||
-		all > waitAll && memory > waitLeast && n < len(w.packets)-1; n++ {
-		bytes -= w.packets[n].size
-		memory -= w.packets[n].cost()
-		all -= w.packets[n].cost()
-	}
-	w.full.Add(uint64(n))
-	w.all.full.Add(uint64(n))
-	w.removeLocked(n)
+	w.full.Add(full)
+	w.all.full.Add(full)
 	w.noteLocked(had)
+}
+
+// fullLocked reports whether the oldest packet has to make space for one of some bytes that takes
+// some memory.
+func (w *waiting) fullLocked(bytes, memory int) bool {
+	return len(w.packets) > 0 &&
+		(len(w.packets) == waitPackets || w.bytes+bytes > waitBytes ||
+			int(w.all.memory.Load())+memory > waitAll && w.memory+memory > waitLeast)
 }
 
 // any reports whether packets wait, of which those that come now must not get ahead.

@@ -135,6 +135,29 @@ func TestWaitingIsBoundedInAll(t *testing.T) {
 	}
 }
 
+// TestWaitingFlood: packets that come to a full queue are copied over those that they drop, also
+// where the queues of all peers are full together.
+func TestWaitingFlood(t *testing.T) {
+	for _, others := range []int64{0, waitAll} {
+		var all waitCounts
+		all.memory.Store(others)
+		w := waiting{all: &all}
+		const size = 1400
+		slab := make([]byte, spacing+size)
+		packets := []tun.ReadPacket{{Offset: spacing, Size: size}}
+		for range waitPackets {
+			w.add(slab, packets, 0)
+		}
+		had := w.full.Load()
+		if n := testing.AllocsPerRun(1000, func() { w.add(slab, packets, 0) }); n != 0 {
+			t.Errorf("%d bytes wait for others: %v allocations for a packet", others, n)
+		}
+		if n := w.full.Load() - had; n != 1001 {
+			t.Errorf("%d bytes wait for others: 1001 packets took the place of %d", others, n)
+		}
+	}
+}
+
 // sendNumbers sends numbered datagrams to a peer that cannot be reached, and waits until all of
 // them were read: faster than that, the kernel drops some.
 func sendNumbers(t *testing.T, from, to *side, count uint32) {
