@@ -63,8 +63,28 @@ func (m *coalescer) add(p []byte, s segment) {
 		}
 		m.open[slot] = int32(len(m.units)) // later packets must not overtake this one
 		u.next, u.closed = s.seq+uint32(s.payload), s.push || s.payload == 0
+	} else {
+		m.passFragment(p)
 	}
 	m.units = append(m.units, u)
+}
+
+// passFragment lets no unit between the addresses of a fragment be continued: it may be of any of
+// their flows, and what comes behind it must not overtake it.
+func (m *coalescer) passFragment(p []byte) {
+	addrs := fragmentAddrs(p)
+	if addrs == nil {
+		return
+	}
+	for _, k := range m.open {
+		if k < 0 {
+			continue
+		}
+		u := &m.units[k]
+		if flow := u.flow(m.in[u.first]); string(flow[:len(flow)-4]) == string(addrs) {
+			u.closed = true
+		}
+	}
 }
 
 // slotOf returns the slot in open that a flow has, or gets.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tailscale/wireguard-go/tun"
@@ -236,6 +237,40 @@ func TestEmptyDatagramKeepsItsPlace(t *testing.T) {
 		for k, want := range list {
 			if got := m.written(t, k); len(got) != 1 || !bytes.Equal(got[0], want) {
 				t.Errorf("v6 %v: unit %d is not the datagram that was sent next", v6, k)
+			}
+		}
+	}
+}
+
+// TestFragmentKeepsItsPlace: datagrams behind a fragment between the same hosts do not get ahead of
+// it; those of other hosts may.
+func TestFragmentKeepsItsPlace(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, mine := range []bool{true, false} {
+			whole, o := gsoDatagram(v6, 4000)
+			list := cutAll(t, whole, o)
+			fragment, _ := gsoIP(v6, protocolUDP, 200)
+			if v6 {
+				fragment[6] = 44 // a fragment header
+			} else {
+				fragment[7] = 100 // behind the first
+			}
+			if !mine {
+				fragment[12]++
+			}
+			m := newCoalescer()
+			m.addAll(slices.Insert(list, 2, fragment))
+			var counts []int32
+			for _, u := range m.units {
+				counts = append(counts, u.count)
+			}
+			want := []int32{2, 1, 2}
+			if !mine {
+				want = []int32{4, 1}
+			}
+			if !slices.Equal(counts, want) {
+				t.Errorf("v6 %v, of the same hosts %v: units of %v, want %v", v6, mine, counts,
+					want)
 			}
 		}
 	}

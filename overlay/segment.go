@@ -58,6 +58,17 @@ func segmentOf(p []byte) (s segment) {
 	return s
 }
 
+// fragmentAddrs returns the addresses of a fragment as flow has them, or nil if p is none.
+func fragmentAddrs(p []byte) []byte {
+	switch {
+	case len(p) >= 20 && p[0]>>4 == 4 && (p[6]&0x3f != 0 || p[7] != 0):
+		return p[12:20]
+	case len(p) >= 40 && p[0]>>4 == 6 && p[6] == 44:
+		return p[8:40]
+	}
+	return nil
+}
+
 // flow is the part of the packet that names its flow: both addresses and both ports.
 func (s segment) flow(p []byte) []byte {
 	if s.ip == 20 {
