@@ -226,9 +226,7 @@ func (j *job) createState(slot int, code *program.Rule) firewall.Reason {
 	if track != nil {
 		e.track, t.eras[r] = track.track, track.era
 	}
-	if j.dir == flow.EndHigh {
-		e.id |= infoHigh
-	}
+	e.id |= uint64(j.dir) & infoHigh // without a branch: it is as good as random
 	if j.in.Hook.Dir == firewall.Out {
 		e.id |= infoOut
 	}
