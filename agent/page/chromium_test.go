@@ -19,8 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/profiler"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -52,7 +54,7 @@ func newChromium(t *testing.T) *chromium {
 	ctx, _ := chromedp.NewContext(start)
 	c := &chromium{t: t}
 	var cancel context.CancelFunc
-	c.ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	c.ctx, cancel = context.WithTimeout(ctx, 20*time.Minute)
 	t.Cleanup(func() {
 		cancel()
 		chromedp.Cancel(ctx) // waits until the browser has ended
@@ -70,6 +72,9 @@ func newChromium(t *testing.T) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
+	call(c, profiler.Enable, cdp.Empty{})
+	call(c, profiler.StartPreciseCoverage, profiler.StartPreciseCoverageParams{
+		CallCount: new(true), Detailed: new(true)}) // before any script is compiled
 	return c
 }
 
@@ -102,7 +107,7 @@ func (c *chromium) eval(script string) string {
 func (c *chromium) until(script, want string) {
 	c.t.Helper()
 	got := ""
-	end := time.Now().Add(60 * time.Second)
+	end := time.Now().Add(5 * time.Minute)
 	for ; time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		if got = c.eval(script); got == want {
 			return
@@ -110,6 +115,37 @@ func (c *chromium) until(script, want string) {
 	}
 	c.t.Fatalf("%s is %q, want %q; the page says %s; the console: %s", script, got, want,
 		c.eval("document.body.innerText"), strings.Join(c.complaints(), "\n"))
+}
+
+// repeats runs f and returns how often that part of the page's scripts has run that ran most often
+// meanwhile. Unlike a time it does not depend on the machine. It finds work that grows with the
+// square of the rows.
+func (c *chromium) repeats(f func()) int {
+	c.t.Helper()
+	call(c, profiler.TakePreciseCoverage, cdp.Empty{}) // begins again at 0
+	f()
+	most, where := int64(0), ""
+	for _, script := range call(c, profiler.TakePreciseCoverage, cdp.Empty{}).Result {
+		for _, function := range script.Functions {
+			for _, part := range function.Ranges {
+				if part.Count > most {
+					most, where = part.Count, function.FunctionName
+				}
+			}
+		}
+	}
+	c.t.Logf("a part of function %q ran %d times", where, most)
+	return int(most)
+}
+
+// call sends a command of the protocol to the page.
+func call[P, R any](c *chromium, command cdp.Command[P, R], params P) R {
+	c.t.Helper()
+	result, err := chromedp.Call(c.ctx, command, params)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return result
 }
 
 // press sends keys to whatever has the focus. One event presses a key and types its character, so

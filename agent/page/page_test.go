@@ -167,25 +167,21 @@ func TestPageInBrowser(t *testing.T) {
 	}
 }
 
-// tooSlow, in milliseconds, finds work that grows with the square of the rows, not slowness of the
-// machine: a process beside the browser can make the page a second slower.
-const tooSlow = 10_000
-
 // loadAgain loads the page in a browser that the first load has warmed up, and waits for all flows.
 func (c *chromium) loadAgain(n *node) {
 	t := c.t
 	t.Helper()
 	c.eval("window.old = true")
-	c.run(chromedp.Reload())
-	c.until("String(window.old) + document.readyState", "undefinedcomplete")
-	took := number(t,
-		c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart"))
-	t.Logf("the page took %v ms to load", took)
-	if took > tooSlow {
-		t.Error("that is too long")
+	most := c.repeats(func() {
+		c.run(chromedp.Reload())
+		c.until("String(window.old) + document.readyState", "undefinedcomplete")
+		n.asked(t, "")
+		c.until("page.flows.size", "10000")
+	})
+	// Few draws fall into the load of a quick machine, more into that of a slow one.
+	if most < n.events || most > n.events*n.events/10 {
+		t.Errorf("%d events cause %d repeats", n.events, most)
 	}
-	n.asked(t, "")
-	c.until("page.flows.size", "10000")
 	c.until("document.getElementById('status').textContent.includes('77 packets refused')", "true")
 }
 
@@ -193,14 +189,12 @@ func (c *chromium) loadAgain(n *node) {
 func (c *chromium) redrawFlows() {
 	t := c.t
 	t.Helper()
-	took := number(t,
-		c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = "+
-			"performance.now(); document.getElementById('list').scrollTop = i * 9000; "+
-			"page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - "+
-			"t) } return worst })()"))
-	t.Logf("the slowest of 20 redraws with 10,000 flows took %.1f ms", took)
-	if took > tooSlow {
-		t.Errorf("a redraw took %.0f ms", took)
+	most := c.repeats(func() {
+		c.eval("(() => { for (let i = 0; i < 20; i++) { document.getElementById('list').scrollTop = " +
+			"i * 9000; page.draw(); document.body.offsetHeight } })()")
+	})
+	if most < 20 || most > 20*1000 {
+		t.Errorf("20 redraws with 10,000 flows cause %d repeats", most)
 	}
 	if rows := number(t, c.eval("document.querySelectorAll('#list .row').length")); rows < 15 ||
 		rows > 60 {
