@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -66,23 +67,18 @@ func TestFilter(t *testing.T) {
 		if _, _, err := server.ReadFrom(make([]byte, 10)); err == nil {
 			t.Errorf("direction %d: a refused packet came through", dir)
 		}
-		var s Stats
-		got := uint64(0)
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-			s = a.dev.Stats()
-			got = s.DroppedOut
+		dropped := func() uint64 {
 			if dir == firewall.In {
-				s = b.dev.Stats()
-				got = s.DroppedIn
+				return b.dev.Stats().DroppedIn
 			}
-			if got >= 10 && reported.Load() >= 10 {
-				break
-			}
+			return a.dev.Stats().DroppedOut
 		}
-		if got != 10 || reported.Load() != 10 {
-			t.Errorf("direction %d: %d drops counted, %d reported, want 10: %+v", dir,
-				got, reported.Load(), s)
+		nstest.Eventually(t, "the drops are counted and reported", func() bool {
+			return dropped() >= 10 && reported.Load() >= 10
+		})
+		if dropped() != 10 || reported.Load() != 10 {
+			t.Errorf("direction %d: %d drops counted, %d reported, want 10", dir, dropped(),
+				reported.Load())
 		}
 		download(t, a, b, 10<<20, nil)
 		download(t, b, a, 10<<20, nil)
