@@ -37,6 +37,9 @@ type fixture struct {
 	known  map[dns.Type]chan struct{} // closed with the first answer of the type
 }
 
+// patience is for what has to come, on however busy a machine.
+const patience = 5 * time.Minute
+
 func newFixture(t *testing.T, hosts string) *fixture {
 	t.Helper()
 	server, err := eyeballstest.NewDNS("127.0.0.1:0")
@@ -52,7 +55,7 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		}
 	}
 	f := &fixture{t: t, dns: server}
-	f.Dialer = &Dialer{Timeout: 10 * time.Second, DNS: &dns.Resolver{Dir: dir},
+	f.Dialer = &Dialer{Timeout: patience, DNS: &dns.Resolver{Dir: dir},
 		History: &History{}}
 	f.Trace = func(e Event) {
 		f.mu.Lock()
