@@ -26,9 +26,6 @@ import (
 // awaitTime is how long a load waits for the reports of the hosts.
 const awaitTime = 10 * time.Second
 
-// storeTime is how long a command waits for the store.
-const storeTime = 15 * time.Second
-
 // administrator is a connection to the store with the rights of an administrator.
 type administrator struct {
 	*client.Client
@@ -109,16 +106,15 @@ func (c *call) signer(a *administrator) (admin.Signer, disk.Local, error) {
 	return admin.Signer{Key: a.key, Knows: knows}, local, nil
 }
 
-// asAdmin does something with the store.
+// asAdmin does something with the store. Each call ends when the store is silent; all of them may
+// take longer on a slow line.
 func (c *call) asAdmin(do func(context.Context, *administrator) error) error {
 	a, err := c.administrator()
 	if err != nil {
 		return c.failed(err)
 	}
 	defer a.Close()
-	ctx, cancel := context.WithTimeout(c.ctx, storeTime)
-	defer cancel()
-	return c.failed(do(ctx, a))
+	return c.failed(do(c.ctx, a))
 }
 
 // errNoCluster refuses what only a host of a cluster can do.
@@ -181,7 +177,8 @@ func (c *call) outcome(ctx context.Context, a *administrator, head *cluster.Head
 	defer cancel()
 	o, err := admin.Await(ctx, a, head.Number, hosts)
 	if err != nil {
-		return err
+		return advice{fmt.Errorf("version %s is in the store, but the reports of the hosts cannot "+
+			"be read: %w", head.Number, err), "weir node list shows which hosts enforce it"}
 	}
 	fmt.Fprintf(c.out, "version %s enforced on %d of %s in %d ms\n", head.Number,
 		len(o.Enforced), plural(len(hosts), "host"), time.Since(began).Milliseconds())

@@ -15,6 +15,11 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
+// maxUnsent is how much of what a client writes the kernel keeps until it is acknowledged, which it
+// doubles for its own needs. What is there counts as sent, and the answer is awaited for the time
+// of silence from then on: a whole transaction must not lie there on a slow line.
+const maxUnsent = 64 << 10
+
 // keptFrame is how much memory a session keeps for the next frame.
 const keptFrame = 64 << 10
 
@@ -74,6 +79,12 @@ func secure(ctx context.Context, config *tls.Config, dial func(context.Context, 
 		return nil, &dialError{err}
 	}
 	_ = wire.SetTCPOptions(conn) // an old kernel cannot
+	if tcp, ok := conn.(interface{ SetWriteBuffer(int) error }); ok {
+		if err := tcp.SetWriteBuffer(maxUnsent); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		conn.Close()
