@@ -51,11 +51,13 @@ type Peers struct {
 // Member is an etcd in this process.
 type Member struct {
 	etcd  *embed.Etcd
+	held  *os.File // the lock on dir
 	dir   string
 	quota int64 // without the reserve
 }
 
-// Start starts a member and waits until it serves, or the context ends.
+// Start starts a member and waits until it serves, or the context ends. If another process runs it,
+// the error is ErrRuns.
 func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if c.Quota == 0 {
 		c.Quota = defaultQuota
@@ -63,15 +65,23 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
 	cfg, err := c.embedded()
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	etcd, err := embed.StartEtcd(cfg)
+	held, err := lock(c.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	m := &Member{etcd, c.Dir, c.Quota}
+	etcd, err := embedEtcd(cfg, c.Log)
+	if err != nil {
+		held.Close()
+		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
+	}
+	m := &Member{etcd, held, c.Dir, c.Quota}
 	select {
 	case <-etcd.Server.ReadyNotify():
 		return m, nil
@@ -88,16 +98,12 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = 300 * time.Millisecond
 	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
 	if c.Name == "" {
 		c.Name = "weir"
 	}
 	cfg := embed.NewConfig()
 	cfg.Name = c.Name
 	cfg.Dir = filepath.Join(c.Dir, "data")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.Log)
 	clients, peers := socket(c.Dir, "client"), socket(c.Dir, "peer")
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
 	// etcd takes the address of a peer's socket from the host of the URL. Without one it listens at
@@ -168,4 +174,7 @@ func (m *Member) Leader() (is, known bool) {
 func (m *Member) Size() int64 { return m.etcd.Server.Backend().Size() }
 
 // Close stops the member and waits for it.
-func (m *Member) Close() { m.etcd.Close() }
+func (m *Member) Close() {
+	m.etcd.Close()
+	m.held.Close()
+}

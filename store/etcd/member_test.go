@@ -100,3 +100,34 @@ func TestMaxRead(t *testing.T) {
 		t.Errorf("without a bound: %d, %v", len(got.Entries), err)
 	}
 }
+
+// TestRunsOnce: a second start of a member is refused at once, and takes nothing away from the
+// first one, whose clients are answered.
+func TestRunsOnce(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	m, err := Start(t.Context(), MemberConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := Start(t.Context(), MemberConfig{Dir: dir}); !errors.Is(err, ErrRuns) {
+		second.Close()
+		t.Errorf("a second start: %v", err)
+	}
+	d, err := Open(Config{Client: clientv3.Config{Endpoints: []string{m.Endpoint()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Read(t.Context(), "/weir/1/w/x", 0); err != nil {
+		t.Errorf("after a second start: %v", err)
+	}
+	m.Close()
+	if m, err = Start(t.Context(), MemberConfig{Dir: dir}); err != nil {
+		t.Fatalf("after the first one has ended: %v", err)
+	}
+	m.Close()
+}

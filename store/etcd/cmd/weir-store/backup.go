@@ -18,7 +18,7 @@ import (
 
 // backup writes a file of mode 0600: it has the rules.
 func backup(ctx context.Context, c *call) error {
-	if err := c.parse(1); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	_, _, d, err := c.connect(ctx)
@@ -69,7 +69,7 @@ func restore(ctx context.Context, c *call) error {
 		"which someone else may have written into the store: hosts keep those that they have")
 	withoutKeys := c.flags.Bool("without-keys", false, "leave out the keys of administrators, "+
 		"which someone else has written into the store of a cluster whose rules are not signed")
-	if err := c.parse(1); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	if *withoutKeys && *sign != "" {

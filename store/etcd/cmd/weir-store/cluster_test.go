@@ -361,11 +361,13 @@ func TestInitWhileItRuns(t *testing.T) {
 func TestInitAgain(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)
-	first := a.run(t, "init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile())
+	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
+		"-pool", "10.64.0.0/12:24"}
+	first := a.run(t, again...)
 	if err := os.Remove(filepath.Join(a.dir, configFile)); err != nil {
 		t.Fatal(err)
 	}
-	second := a.run(t, "init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile())
+	second := a.run(t, again...)
 	if first != second {
 		t.Errorf("%s became %s", first, second)
 	}

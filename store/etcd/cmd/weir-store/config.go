@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -243,4 +245,34 @@ func withPort(address string) string {
 		return address
 	}
 	return net.JoinHostPort(strings.Trim(address, "[]"), defaultPort)
+}
+
+// checkAddress refuses what is not HOST:PORT that others can connect to.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	_, notAddress := netip.ParseAddr(host)
+	isName := host != "" && len(host) <= 253 && !strings.ContainsFunc(host, func(r rune) bool {
+		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') &&
+			(r < 'A' || r > 'Z')
+	})
+	if err != nil || !isPort(port) || notAddress != nil && !isName {
+		return fmt.Errorf("%q is not HOST:PORT, such as hostA.example.org:7477, 192.0.2.1:7477 or "+
+			"[2001:db8::1]:7477", address)
+	}
+	return nil
+}
+
+// checkListen refuses what is not [ADDRESS]:PORT to listen at.
+func checkListen(at string) error {
+	host, port, err := net.SplitHostPort(at)
+	_, notAddress := netip.ParseAddr(host)
+	if err != nil || !isPort(port) || host != "" && notAddress != nil {
+		return fmt.Errorf("%q is not ADDRESS:PORT or :PORT", at)
+	}
+	return nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }

@@ -46,12 +46,23 @@ func grow(ctx context.Context, c *call) error {
 	replace := c.flags.Bool("replace", false, "the member at this HOST has lost its disk: "+
 		"remove it first")
 	wait := c.flags.Duration("wait", 10*time.Minute, "how long to wait for the new member")
-	if err := c.parse(3); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	name, address, file := c.args[0], withPort(c.args[1]), c.args[2]
 	if err := cluster.CheckName(name); err != nil {
 		return err
+	}
+	if err := checkAddress(address); err != nil {
+		return c.wrong("%v", err)
+	}
+	if *own != "" {
+		if err := checkAddress(*own); err != nil {
+			return c.wrong("-peer %v", err)
+		}
+	}
+	if !isPort(*other) {
+		return c.wrong("-peer-port %q is not a port", *other)
 	}
 	h, cfg, d, err := c.connect(ctx)
 	if err != nil {
@@ -302,7 +313,7 @@ func promote(ctx context.Context, d *etcd.Driver, id uint64) error {
 
 // adopt makes this host a store host with a file that grow wrote elsewhere.
 func adopt(_ context.Context, c *call) error {
-	if err := c.parse(1); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(c.args[0])

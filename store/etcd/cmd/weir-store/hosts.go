@@ -25,7 +25,7 @@ func invite(ctx context.Context, c *call) error {
 		"be repeated")
 	uses := c.flags.Int("uses", 1, "how many hosts may join with the token")
 	valid := c.flags.Duration("for", time.Hour, "for how long the token is valid")
-	if err := c.parse(0); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	h, cfg, d, err := c.connect(ctx)
@@ -70,7 +70,7 @@ func signer(file string) (ed25519.PrivateKey, error) {
 // remove removes a host.
 func remove(ctx context.Context, c *call) error {
 	sign := c.signing()
-	if err := c.parse(1); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	var by members.Signing
@@ -123,7 +123,7 @@ func (h home) mayRemove(ctx context.Context, s store.Store) error {
 
 // issue writes a credential and puts it in force.
 func issue(ctx context.Context, c *call) error {
-	if err := c.parse(2); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	id, err := identity.ParseID(c.args[0])
@@ -162,7 +162,7 @@ func issue(ctx context.Context, c *call) error {
 
 // revoke takes every credential of an identity out of force.
 func revoke(ctx context.Context, c *call) error {
-	if err := c.parse(1); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	_, _, d, err := c.connect(ctx)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -56,14 +59,12 @@ func initialise(ctx context.Context, c *call) error {
 	if f.copyDir != "" {
 		return h.fromCopy(ctx, c, f)
 	}
-	if err := h.mayInit(ctx, f); err != nil {
+	had, err := h.mayInit(ctx, f)
+	if err != nil {
 		return err
 	}
 	ca, admin, err := h.identities(f)
 	if err != nil {
-		return err
-	}
-	if err := h.writeConfig(f.config); err != nil {
 		return err
 	}
 	d, stop, err := h.alone(ctx, f.config)
@@ -81,7 +82,20 @@ func initialise(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := found(ctx, d, doc, peer); err != nil {
+	made, err := found(ctx, d, doc, peer)
+	if err != nil && f.Etcd != nil {
+		return fmt.Errorf("etcd at %s: %w", strings.Join(f.Etcd.Endpoints, " "), err)
+	}
+	if err != nil {
+		return err
+	}
+	f.Version = had.Version
+	if made && had.Version != 0 && !reflect.DeepEqual(had, f.config) {
+		return fmt.Errorf("the cluster is made already, and %s differs from what this command "+
+			"would write: change it there and restart weir-store; to make another cluster, move "+
+			"%s away", h.file(configFile), h)
+	}
+	if err := h.writeConfig(f.config); err != nil {
 		return err
 	}
 	if f.signed {
@@ -97,40 +111,40 @@ func initialise(ctx context.Context, c *call) error {
 	return nil
 }
 
-// mayInit returns an error for a store that is in use: init would replace its config.json. What an
+// mayInit returns the config.json that is there, and an error for a store that is in use. What an
 // interrupted run has begun is not in use.
-func (h home) mayInit(ctx context.Context, f *founding) error {
+func (h home) mayInit(ctx context.Context, f *founding) (had config, err error) {
 	if h.runs(ctx) {
-		return fmt.Errorf("weir-store serves here: the cluster is made already; to make another "+
-			"one, stop it and move %s away", h)
+		return had, fmt.Errorf("weir-store serves here: the cluster is made already; to make "+
+			"another one, stop it and move %s away", h)
 	}
-	had, err := h.config()
-	if err != nil {
-		return nil // it is not there yet, or not whole
+	if had, err = h.config(); err != nil {
+		return config{}, nil // it is not there yet, or not whole
 	}
 	if had.Peers != nil || (had.Etcd == nil) != (f.Etcd == nil) {
-		return fmt.Errorf("%s is that of a store with other members or another etcd: the cluster "+
-			"is made already; to make another one, move %s away", h.file(configFile), h)
+		return had, fmt.Errorf("%s is that of a store with other members or another etcd: the "+
+			"cluster is made already; to make another one, move %s away", h.file(configFile), h)
 	}
-	f.Heart = had.Heart
-	return nil
+	f.Heart, f.Metrics = had.Heart, had.Metrics
+	return had, nil
 }
 
-// found writes the first documents. It is not an error if they are those of this cluster.
-func found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) error {
-	err := members.CreateCluster(ctx, s, doc, admin)
+// found writes the first documents, or reports that those of this cluster are there.
+func found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) (
+	made bool, err error) {
+	err = members.CreateCluster(ctx, s, doc, admin)
 	if !errors.Is(err, members.ErrExists) {
-		return err
+		return false, err
 	}
 	got, readErr := s.Read(ctx, cluster.IdentityKey, 0)
 	if readErr != nil || len(got.Entries) == 0 {
-		return errors.Join(err, readErr)
+		return false, errors.Join(err, readErr)
 	}
 	there, decodeErr := cluster.Decode[cluster.Identity](got.Entries[0].Value)
 	if decodeErr != nil || there.ID != doc.ID {
-		return errors.Join(err, decodeErr)
+		return false, errors.Join(err, decodeErr)
 	}
-	return nil
+	return true, nil
 }
 
 func (c *call) founding() (*founding, error) {
@@ -168,7 +182,7 @@ func (c *call) founding() (*founding, error) {
 	c.flags.StringVar(&e.Certificate, "etcd-cert", "", "certificate for the external etcd")
 	c.flags.StringVar(&e.Key, "etcd-key", "", "key of the certificate of -etcd-cert")
 	c.flags.StringVar(&e.CA, "etcd-ca", "", "certificate of the external etcd's CA")
-	if err := c.parse(0); err != nil {
+	if err := c.parse(); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{f.Name, f.admin} {
@@ -180,19 +194,51 @@ func (c *call) founding() (*founding, error) {
 		f.Address = f.Name
 	}
 	f.Address = withPort(f.Address)
+	if err := checkAddress(f.Address); err != nil {
+		return nil, c.wrong("-address %v", err)
+	}
 	if f.Listen == "" {
 		_, port, err := net.SplitHostPort(f.Address)
 		if err != nil {
 			return nil, err
 		}
 		f.Listen = ":" + port
+	} else if err := checkListen(f.Listen); err != nil {
+		return nil, c.wrong("-listen %v", err)
+	}
+	if err := c.checkTogether(); err != nil {
+		return nil, err
+	}
+	for _, at := range endpoints {
+		if u, err := url.Parse(at); err != nil || u.Host == "" {
+			return nil, c.wrong("-etcd %q is not a URL, such as https://10.0.0.1:2379", at)
+		}
 	}
 	if len(endpoints) > 0 {
 		e.Endpoints = endpoints
 		f.Etcd = &e
 	}
-	f.Pools, err = parsePools(pools)
-	return f, err
+	if f.Pools, err = parsePools(pools); err != nil {
+		return nil, c.wrong("%v", err)
+	}
+	return f, nil
+}
+
+// checkTogether refuses flags of init that would have no effect.
+func (c *call) checkTogether() error {
+	given := map[string]bool{}
+	c.flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, pair := range [][2]string{{"texts", "from-copy"}, {"sign", "from-copy"},
+		{"without-keys", "from-copy"}, {"etcd-ca", "etcd"}, {"etcd-cert", "etcd"},
+		{"etcd-cert", "etcd-key"}, {"etcd-key", "etcd-cert"}} {
+		if given[pair[0]] && !given[pair[1]] {
+			return c.wrong("-%s needs -%s", pair[0], pair[1])
+		}
+	}
+	if given["from-copy"] && given["signed"] {
+		return c.wrong("-signed and -from-copy: whether rules are signed follows from the copy")
+	}
+	return nil
 }
 
 // parsePools returns the pools, not nil if there are none: then no host gets a range.
@@ -210,12 +256,39 @@ func parsePools(texts []string) (pools []cluster.Pool, err error) {
 		if p.Bits, err = strconv.Atoi(text[i+1:]); err != nil {
 			return nil, fmt.Errorf("-pool %s: the length: %w", text, err)
 		}
-		if err := p.Check(); err != nil {
+		if err := errors.Join(p.Check(), checkPods(p)); err != nil {
 			return nil, fmt.Errorf("-pool %s: %w", text, err)
+		}
+		for _, other := range pools {
+			if other.Supernet.Overlaps(p.Supernet) {
+				return nil, fmt.Errorf("-pool %s overlaps %v", text, other.Supernet)
+			}
 		}
 		pools = append(pools, p)
 	}
 	return pools, nil
+}
+
+// notOfPods are networks whose addresses no pod can have, as package pod has them.
+var notOfPods = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/127"),
+	netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("ff00::/8")}
+
+// checkPods refuses a pool whose ranges no host could use.
+func checkPods(p cluster.Pool) error {
+	if p.Supernet.Addr().BitLen()-p.Bits < 2 {
+		return fmt.Errorf("ranges of /%d are too small: a range needs at least four addresses",
+			p.Bits)
+	}
+	for _, special := range notOfPods {
+		if p.Supernet.Overlaps(special) {
+			return fmt.Errorf("%v overlaps %v, whose addresses no pod can have; take a private "+
+				"network such as 10.64.0.0/12", p.Supernet, special)
+		}
+	}
+	return nil
 }
 
 // identities returns the CA and the administrator. It makes what does not exist.

@@ -116,8 +116,8 @@ func TestKeysOfFurtherStoreHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.stop(t)
-	if said := a.fails(t, append([]string{"init", "-name", "a", "-address", a.address,
-		"-admin-file", l.adminFile()}, external...)...); !strings.Contains(said,
+	if said := a.fails(t, append([]string{"init", "-name", "a", "-address", a.address, "-pool",
+		"10.64.0.0/12:24", "-admin-file", l.adminFile()}, external...)...); !strings.Contains(said,
 		"does not know") {
 		t.Errorf("init with the keys of a thief in the store: %s", said)
 	}

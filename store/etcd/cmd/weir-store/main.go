@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -45,24 +47,68 @@ func commands() []command {
 // call is one run of a command.
 type call struct {
 	out, messages io.Writer
+	command       command
 	flags         *flag.FlagSet
 	args          []string // set by parse
 	given         []string
 	dir           string
 }
 
-// parse reads the flags that the command has defined, and the arguments that follow them.
-func (c *call) parse(args int) error {
+// parse reads the flags that the command has defined, and the arguments, in any order.
+func (c *call) parse() error {
 	c.flags.StringVar(&c.dir, "dir", defaultDir, "directory of the store")
-	if err := c.flags.Parse(c.given); err != nil {
-		return err
+	c.flags.SetOutput(io.Discard) // an error says it
+	c.flags.Usage = func() {}
+	for rest := c.given; ; rest = rest[1:] {
+		if err := c.flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(c.out, "usage: weir-store %s [options] %s\n%s\n", c.command.name,
+				c.command.args, c.command.help)
+			printFlags(c.out, c.flags)
+			return err
+		} else if err != nil {
+			return c.wrong("%v", err)
+		}
+		if rest = c.flags.Args(); len(rest) == 0 {
+			break
+		}
+		c.args = append(c.args, rest[0])
 	}
-	if c.args = c.flags.Args(); len(c.args) != args {
-		c.flags.Usage()
-		return errUsage
+	empty := ""
+	c.flags.Visit(func(f *flag.Flag) {
+		if f.Value.String() == "" {
+			empty = f.Name
+		}
+	})
+	names := strings.Fields(c.command.args)
+	switch n := len(c.args); {
+	case empty != "":
+		return c.wrong("the value of -%s is empty", empty)
+	case n > len(names):
+		return c.wrong("unexpected %q", c.args[len(names)])
+	case n < len(names):
+		return c.wrong("missing %s", names[n])
+	}
+	if i := slices.Index(c.args, ""); i >= 0 {
+		return c.wrong("%s is empty", names[i])
 	}
 	return nil
 }
+
+// wrong returns the error of a command that is not used as it should be.
+func (c *call) wrong(format string, args ...any) error {
+	return usageError{c.command.name, fmt.Sprintf(format, args...)}
+}
+
+// usageError says what is wrong with the words of a command.
+type usageError struct{ command, what string }
+
+// Error implements error.
+func (e usageError) Error() string {
+	return fmt.Sprintf("%s: %s\nhint: weir-store %s --help", e.command, e.what, e.command)
+}
+
+// Is reports whether an error is errUsage.
+func (usageError) Is(other error) bool { return other == errUsage }
 
 var errUsage = errors.New("wrong usage")
 
@@ -72,6 +118,7 @@ func main() {
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "weir-store:", err)
 		os.Exit(2)
 	default:
 		fmt.Fprintln(os.Stderr, "weir-store:", err)
@@ -81,33 +128,25 @@ func main() {
 
 func run(ctx context.Context, args []string, out, messages io.Writer) error {
 	if len(args) == 0 {
-		usage(messages)
-		return errUsage
+		return fmt.Errorf("%w: missing command\nhint: weir-store help", errUsage)
 	}
 	for _, cmd := range commands() {
 		if cmd.name != args[0] {
 			continue
 		}
-		c := &call{out: out, messages: messages, given: args[1:],
-			flags: flag.NewFlagSet("weir-store "+cmd.name, flag.ContinueOnError)}
-		c.flags.SetOutput(messages)
-		c.flags.Usage = func() {
-			fmt.Fprintf(messages, "usage: weir-store %s [options] %s\n%s\n", cmd.name, cmd.args,
-				cmd.help)
-			printFlags(messages, c.flags)
-		}
+		c := &call{out: out, messages: messages, command: cmd, given: args[1:],
+			flags: flag.NewFlagSet(cmd.name, flag.ContinueOnError)}
 		return cmd.run(ctx, c)
 	}
 	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		usage(out)
 		return nil
 	}
-	usage(messages)
-	return errUsage
+	return fmt.Errorf("%w: unknown command %q\nhint: weir-store help", errUsage, args[0])
 }
 
 func version(_ context.Context, c *call) error {
-	if err := c.parse(0); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, "weir-store", builtFrom)

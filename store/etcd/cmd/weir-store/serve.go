@@ -83,7 +83,7 @@ func pemOf(kind string, der []byte) []byte {
 
 // serve runs until a signal, or until something ends that should not.
 func serve(ctx context.Context, c *call) error {
-	if err := c.parse(0); err != nil {
+	if err := c.parse(); err != nil {
 		return err
 	}
 	h := home(c.dir)
