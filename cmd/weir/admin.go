@@ -195,13 +195,13 @@ func (c *call) outcome(ctx context.Context, a *administrator, head *cluster.Head
 }
 
 // confirmCluster confirms the version on trial.
-func (c *call) confirmCluster(anyway bool) error {
+func (c *call) confirmCluster(without admin.Without) error {
 	return c.asAdmin(func(ctx context.Context, a *administrator) error {
 		sign, _, err := c.signer(a)
 		if err != nil {
 			return err
 		}
-		head, hosts, err := admin.Confirm(ctx, a, a.name, sign, anyway)
+		head, hosts, err := admin.Confirm(ctx, a, a.name, sign, without)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -74,13 +75,15 @@ func fwRevertCommand(c *call) action {
 
 func fwConfirmCommand(c *call) action {
 	anyway := c.Bool("anyway", false,
-		"of a cluster: also if a host has sent no report since it switched")
+		"of a cluster: also if hosts have sent no report since they switched")
+	without := c.StringSlice("without", nil,
+		"of a cluster: do not wait for the reports of these hosts: `HOST[,...]`")
 	return func() error {
 		if member, err := c.isMember(); err != nil || member {
 			if err != nil {
 				return c.failed(err)
 			}
-			return c.confirmCluster(*anyway)
+			return c.confirmCluster(admin.Without{All: *anyway, Hosts: *without})
 		}
 		var done api.Done
 		if err := c.post("/v1/confirm", nil, &done); err != nil {

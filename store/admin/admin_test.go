@@ -146,10 +146,11 @@ func TestConcurrentLoads(t *testing.T) {
 	}
 }
 
-// TestConfirm: not while a host that switched was not heard of since; and once.
+// TestConfirm: not while a host that switched was not heard of since, unless it is named: a stolen
+// one may never report. And once.
 func TestConfirm(t *testing.T) {
 	l := newLab(t)
-	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, Without{}); err == nil {
 		t.Error("nothing is on trial")
 	}
 	trial, err := l.load(cluster.All, "add 100 allow tcp from any to any\n", time.Minute)
@@ -161,18 +162,23 @@ func TestConfirm(t *testing.T) {
 	}
 	l.report("a", cluster.Report{Enforced: trial.Number, Connected: true})
 	l.report("b", cluster.Report{Enforced: trial.Number})
-	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil ||
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, Without{}); err == nil ||
 		!strings.HasSuffix(err.Error(), ": b") {
 		t.Errorf("b was not heard of: %v", err)
 	}
-	l.report("b", cluster.Report{Enforced: trial.Number, Connected: true})
+	for name, want := range map[string]string{"a": ": b", "c": `no host "c"`} {
+		if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, Without{Hosts: []string{
+			name}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
-	h, hosts, err := Confirm(t.Context(), l.admin, "me", Signer{Key: key}, false)
+	h, hosts, err := Confirm(t.Context(), l.admin, "me", Signer{Key: key}, Without{Hosts: []string{"b"}})
 	if err != nil || !h.Same(trial) || h.Trial != nil || len(hosts) != 2 ||
 		h.Verify([]cluster.Key{cluster.Key(key.Public().(ed25519.PublicKey))}) != nil {
 		t.Errorf("%+v, %v, %v", h, hosts, err)
 	}
-	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, Without{}); err == nil {
 		t.Error("confirmed twice")
 	}
 }
@@ -197,7 +203,7 @@ func TestRevert(t *testing.T) {
 		len(hosts) != 2 || !bytes.Equal(h.Signature, trial.Trial.Revert.Signature) {
 		t.Errorf("%+v, %v, %v", h, hosts, err)
 	}
-	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, true); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, Without{All: true}); err == nil {
 		t.Error("confirmed after going back")
 	}
 	if _, err := l.load(cluster.All, "add 300 allow tcp from any to any\n", 0); err != nil {

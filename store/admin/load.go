@@ -225,12 +225,19 @@ func (e errUnheard) Error() string {
 
 // Hint returns what to do.
 func (errUnheard) Hint() string {
-	return "they report when half of the trial is over; weir fw confirm --anyway does not wait"
+	return "they report when half of the trial is over; weir fw confirm --without HOST does " +
+		"not wait for one that is stolen or away, --anyway for none"
+}
+
+// Without are hosts whose reports a confirmation does not demand.
+type Without struct {
+	All   bool
+	Hosts []string
 }
 
 // Confirm confirms the version on trial, unless a host that has switched to it was not heard of
 // since.
-func Confirm(ctx context.Context, s store.Store, by string, sign Signer, anyway bool) (
+func Confirm(ctx context.Context, s store.Store, by string, sign Signer, without Without) (
 	*cluster.Head, []string, error) {
 	st, err := read(ctx, s)
 	if err != nil {
@@ -247,19 +254,26 @@ func Confirm(ctx context.Context, s store.Store, by string, sign Signer, anyway 
 	if err != nil {
 		return nil, nil, err
 	}
+	hosts := st.hosts()
+	for _, name := range without.Hosts {
+		if !slices.Contains(hosts, name) {
+			return nil, nil, fmt.Errorf("there is no host %q: weir node list", name)
+		}
+	}
 	var unheard []string
-	for _, name := range st.hosts() {
-		if r, ok := reports[name]; ok && r.Enforced == st.head.Number && !r.Connected {
+	for _, name := range hosts {
+		if r, ok := reports[name]; ok && r.Enforced == st.head.Number && !r.Connected &&
+			!slices.Contains(without.Hosts, name) {
 			unheard = append(unheard, name)
 		}
 	}
-	if len(unheard) > 0 && !anyway {
+	if len(unheard) > 0 && !without.All {
 		return nil, nil, errUnheard{unheard}
 	}
 	if err := write(ctx, s, &next, st.at[:1], nil, sign.Key); err != nil {
 		return nil, nil, err
 	}
-	return &next, st.hosts(), nil
+	return &next, hosts, nil
 }
 
 // Revert ends the trial of a version now: that before it takes its place, with the signature that

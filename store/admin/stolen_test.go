@@ -113,7 +113,7 @@ func (l *lab) refuses(what string, by Signer) {
 	if err == nil {
 		l.Errorf("%s: it is signed with rules of another scope", what)
 	}
-	if _, _, err := Confirm(l.Context(), l.admin, "me", by, true); err == nil {
+	if _, _, err := Confirm(l.Context(), l.admin, "me", by, Without{All: true}); err == nil {
 		l.Errorf("%s: it is confirmed", what)
 	}
 	after, _ := l.model.Read(l.Context(), cluster.HeadKey, 0)

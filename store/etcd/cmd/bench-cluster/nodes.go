@@ -272,7 +272,7 @@ func (p *policy) trial() error {
 	}
 	time.Sleep(time.Until(begin.Add(try * 8 / 10))) // the others have reported again
 	_, _, err = admin.Confirm(context.Background(), p.store, "bench", admin.Signer{},
-		false)
+		admin.Without{})
 	if err == nil || !strings.HasSuffix(err.Error(), ": "+last.name) {
 		return fmt.Errorf("confirm with %s cut off: %v", last.name, err)
 	}
