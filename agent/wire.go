@@ -67,7 +67,12 @@ func newNode(c Config, member bool) *Node {
 		Pods: func() ([]pod.Pod, bool) {
 			return knownPods(n.pods.Known, n.pods.LivePods)
 		},
-		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
+		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress,
+		Changed: func(a netip.Addr) {
+			if n.cluster != nil {
+				n.cluster.AddressChanged(a)
+			}
+		}})
 	var shared func() (rules.Version, bool)
 	if member {
 		shared = n.sharedRules

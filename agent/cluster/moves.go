@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -46,4 +48,19 @@ func (s *Service) owe(h cluster.HostChange) {
 	if _, newer := s.owed.hosts[h.Name]; !newer {
 		s.owed.hosts[h.Name] = h
 	}
+}
+
+// AddressChanged gives the peers each host again that announces an address: this node has a service
+// there now, and the endpoint is left out, or has none any more.
+func (s *Service) AddressChanged(a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.desired.Hosts() {
+		if h.Name != s.config.Name && slices.ContainsFunc(h.Addrs, func(at netip.AddrPort) bool {
+			return at.Addr().Unmap() == a
+		}) {
+			s.owed.hosts[h.Name] = h
+		}
+	}
+	wake(s.hosts)
 }

@@ -35,6 +35,12 @@ func TestHostsAnnounceServices(t *testing.T) {
 	if name := h.NameByEndpoint(netip.MustParseAddr("10.200.0.11")); name != "" {
 		t.Errorf("%s keeps a service from an address", name)
 	}
+	h.config.CheckRange = func(netip.Prefix) error { return nil } // the service is gone
+	h.atOnce("the host once more", func() error { return h.AddHost(add) })
+	if list, err := h.List(); err != nil || len(list.Peers) != 1 ||
+		!slices.Equal(list.Peers[0].Endpoints, add.Endpoints) {
+		t.Errorf("without the service: %+v, %v", list.Peers, err)
+	}
 	s := overlay.PeerStatus{Peer: overlay.Peer{Name: api.HostPeer + "b"},
 		Path: netip.MustParseAddrPort("10.200.0.11:51820")}
 	if isReached(&s, s.Path.Addr()) {

@@ -18,6 +18,8 @@ func (s *Manager) Add(r api.AddService) (api.Services, error) {
 		return api.Services{}, err
 	}
 	taken := s.config.Taken(spec.At.Addr()) // it takes locks of its own
+	var changed netip.Addr
+	defer s.changed(&changed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, err := s.startLocked()
@@ -51,12 +53,15 @@ func (s *Manager) Add(r api.AddService) (api.Services, error) {
 	if err := s.changeLocked(before, now, spec.At.Addr()); err != nil {
 		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, err)
 	}
+	changed = spec.At.Addr()
 	s.config.Log.Info("service added", "service", spec.Name, "at", spec.At, "table", spec.Table)
 	return s.viewLocked(spec.Name)
 }
 
 // Remove removes a service; its flows end.
 func (s *Manager) Remove(r api.RemoveService) (api.Done, error) {
+	var changed netip.Addr
+	defer s.changed(&changed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unusableLocked(); err != nil {
@@ -71,8 +76,16 @@ func (s *Manager) Remove(r api.RemoveService) (api.Done, error) {
 	if err := s.changeLocked(before, now, netip.Addr{}); err != nil {
 		return api.Done{}, fmt.Errorf("service %s: %w", r.Name, err)
 	}
+	changed = before.Services[at].At.Addr()
 	s.config.Log.Info("service removed", "service", r.Name)
 	return api.Done{Version: api.Version}, nil
+}
+
+// changed tells others about an address, if there is one.
+func (s *Manager) changed(a *netip.Addr) {
+	if a.IsValid() {
+		s.config.Changed(*a)
+	}
 }
 
 // changeLocked writes a record and puts it in force. An address that is needed, if there is one,

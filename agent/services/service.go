@@ -44,6 +44,9 @@ type Config struct {
 	Pods func() (all []pod.Pod, ok bool)
 	// AddAddress and RemoveAddress change the addresses of the loopback.
 	AddAddress, RemoveAddress func(netip.Addr) error
+	// Changed is called without a lock when an address has become, or may no longer be, that of a
+	// service.
+	Changed func(netip.Addr)
 }
 
 // interval is how often the counters of the pods are looked at.

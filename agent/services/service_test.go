@@ -30,6 +30,7 @@ type fakeHost struct {
 	begun   bool
 	counts  map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
 	seen    map[forward.ServiceKey]int
+	changed []netip.Addr // what Changed was called with
 }
 
 func (h *fakeHost) SeenParts() (map[forward.ServiceKey]int, error) { return h.seen, nil }
@@ -69,7 +70,8 @@ func (h *fakeHost) service(t *testing.T, file string) *Manager {
 		RemoveAddress: func(a netip.Addr) error {
 			h.lo = slices.DeleteFunc(h.lo, func(o netip.Addr) bool { return o == a })
 			return nil
-		}})
+		},
+		Changed: func(a netip.Addr) { h.changed = append(h.changed, a) }})
 	if err := s.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -293,5 +295,37 @@ func TestHealthReachesTheEngine(t *testing.T) {
 	counts[dead] = n
 	if b := second(); b.Out || b.ProbeEnd != 0 {
 		t.Errorf("a pod that accepts is %+v", b)
+	}
+}
+
+// TestOthersHearOfAddresses: Changed is called for the address of a service, and when it ends:
+// after that, and without a lock. It is not called for what fails or changes nothing.
+func TestOthersHearOfAddresses(t *testing.T) {
+	h := &fakeHost{begun: true}
+	s := h.service(t, filepath.Join(t.TempDir(), "services.json"))
+	address := webRequest().At.Addr()
+	uses := 0
+	s.config.Changed = func(a netip.Addr) {
+		h.changed = append(h.changed, a)
+		if s.CheckRange(netip.PrefixFrom(address, 32)) != nil {
+			uses++
+		}
+	}
+	for range 2 {
+		if _, err := s.Add(webRequest()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(h.changed, []netip.Addr{address}) || uses != 1 {
+		t.Errorf("added twice: %v, in use %d times", h.changed, uses)
+	}
+	h.fails = errors.New("the engine fails")
+	if _, err := s.Remove(api.RemoveService{Name: "web"}); err == nil || len(h.changed) != 1 {
+		t.Errorf("a removal that fails: %v, %v", h.changed, err)
+	}
+	h.fails = nil
+	if _, err := s.Remove(api.RemoveService{Name: "web"}); err != nil || len(h.changed) != 2 ||
+		uses != 1 {
+		t.Errorf("removed: %v, in use %d times, %v", h.changed, uses, err)
 	}
 }

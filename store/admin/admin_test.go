@@ -173,7 +173,8 @@ func TestConfirm(t *testing.T) {
 		}
 	}
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
-	h, hosts, err := Confirm(t.Context(), l.admin, "me", Signer{Key: key}, Without{Hosts: []string{"b"}})
+	h, hosts, err := Confirm(t.Context(), l.admin, "me", Signer{Key: key},
+		Without{Hosts: []string{"b"}})
 	if err != nil || !h.Same(trial) || h.Trial != nil || len(hosts) != 2 ||
 		h.Verify([]cluster.Key{cluster.Key(key.Public().(ed25519.PublicKey))}) != nil {
 		t.Errorf("%+v, %v, %v", h, hosts, err)
