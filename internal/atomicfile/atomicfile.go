@@ -22,6 +22,18 @@ import (
 // mode is the mode of all files. Only the owner can read state, since some of it is secret.
 const mode = 0o600
 
+// ErrNotRegular means that there is a device, a pipe, a socket or a directory in the place of a
+// file. A rename would take it away.
+var ErrNotRegular = errors.New("it is not a regular file: name another file")
+
+// mayReplace returns an error for what is there and no file, also behind a symbolic link.
+func mayReplace(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "replace", Path: path, Err: ErrNotRegular}
+	}
+	return nil
+}
+
 // Write replaces a file. It makes the directory if needed, and does not write a file that has this
 // content already.
 func Write(path string, data []byte) error {
@@ -36,7 +48,7 @@ func Write(path string, data []byte) error {
 // directory if needed. If the function fails, the file stays as it is.
 func WriteFunc(path string, write func(io.Writer) error) error {
 	dir := filepath.Dir(path)
-	if err := makeDir(dir); err != nil {
+	if err := errors.Join(makeDir(dir), mayReplace(path)); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // 0600
@@ -63,7 +75,7 @@ type Pending struct {
 // space.
 func Prepare(path string, data []byte) (*Pending, error) {
 	dir := filepath.Dir(path)
-	if err := makeDir(dir); err != nil {
+	if err := errors.Join(makeDir(dir), mayReplace(path)); err != nil {
 		return nil, err
 	}
 	same, err := has(path, data)

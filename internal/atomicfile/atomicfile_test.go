@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func names(t *testing.T, dir string) (all []string) {
@@ -223,5 +226,46 @@ func TestRemoveLeftoversKeepsOtherFiles(t *testing.T) {
 	if err := errors.Join(Remove(filepath.Join(dir, ".hidden")),
 		Remove(filepath.Join(dir, ".hidden"))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOnlyFilesAreReplaced: a pipe, which no one writes to, a socket and a directory stay, also
+// behind a symbolic link. The same check keeps a backup from replacing /dev/null.
+func TestOnlyFilesAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	pipe, socket := filepath.Join(dir, "pipe"), filepath.Join(dir, "socket")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("pipe", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, socket, link, t.TempDir()} {
+		before, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, write := range map[string]func() error{
+			"Write": func() error { return Write(path, []byte("x")) },
+			"WriteFunc": func() error {
+				return WriteFunc(path, func(to io.Writer) error {
+					_, err := to.Write([]byte("x"))
+					return err
+				})
+			},
+		} {
+			if err := write(); !errors.Is(err, ErrNotRegular) {
+				t.Errorf("%s of %s: %v", what, path, err)
+			}
+		}
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s was replaced: %v", path, err)
+		}
 	}
 }
