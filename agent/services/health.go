@@ -103,32 +103,30 @@ func newHealth() *health {
 }
 
 // look takes what the pods have counted, once a second or so, and of how many parts a connection
-// has begun since the flows were divided. It reports whether the pods are to be used in another
-// way.
+// has begun since the flows were divided.
 func (h *health) look(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters,
-	seen int) (changed bool) {
+	seen int) {
 	h.follow(now, counts)
 	turn := h.turn
 	answered, drawn, used := h.count(counts)
 	for at, p := range h.pods {
 		if answered[at] {
-			changed = p.well(now) || changed
+			p.well(now)
 			continue
 		}
 		if p.state == stateOK && used > 1 {
 			p.missed += float64(drawn) * math.Log(float64(used)/float64(used-1))
 		}
-		changed = h.evaluate(p, now, counts[at]) || changed
+		h.evaluate(p, now, counts[at])
 	}
-	changed = h.revive(now) || changed
+	h.revive(now)
 	usedUp := seen > mostSeen && now-h.turned >= turnPause
 	if h.turn == turn && (h.drawn > mostDrawn || usedUp) {
 		h.turn++
 	}
 	if h.turn != turn {
-		h.drawn, h.turned, changed = 0, now, true
+		h.drawn, h.turned = 0, now
 	}
-	return changed
 }
 
 // follow keeps the pods those that there are.
@@ -182,35 +180,32 @@ func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
 }
 
 // well notes that a pod has accepted a connection.
-func (p *podHealth) well(now time.Duration) (changed bool) {
+func (p *podHealth) well(now time.Duration) {
 	p.unanswered, p.missed, p.suspected = 0, 0, false
-	if p.state == stateOK {
-		if now-p.since > forgets {
-			p.pause = 0
-		}
-		return false
+	if p.state != stateOK {
+		p.state, p.since = stateOK, now
+	} else if now-p.since > forgets {
+		p.pause = 0
 	}
-	p.state, p.since = stateOK, now
-	return true
 }
 
 // evaluate looks at a pod that has accepted nothing since the last look.
-func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCounters) bool {
+func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCounters) {
 	switch p.state {
 	case stateOK:
 		if p.missed < expected || p.unanswered < fewest {
-			return false
+			return
 		}
 		p.unanswered, p.missed = 0, 0
 		if !p.suspected {
 			p.suspected = true
 			h.turn++
-			return true
+			return
 		}
 		p.passOver(now)
 	case statePassed:
 		if now < p.until {
-			return false
+			return
 		}
 		p.state, p.unanswered, p.fresh = stateProbing, 0, 0
 		p.from, p.begun, p.accepted = n.Begun, 0, 0
@@ -220,15 +215,14 @@ func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCoun
 		p.begun += h.usedBegun
 		p.accepted += h.usedAccepted
 		if n.Begun < p.probeEnd || p.fresh > 0 { // the last answers may be under way
-			return false
+			return
 		}
 		if end := p.from + p.probeLength(n.Begun-p.from); n.Begun < end {
 			p.probeEnd = end
-			return true
+			return
 		}
 		p.passOver(now)
 	}
-	return true
 }
 
 // probeLength returns how many connections of a probe, of which so many have begun, say as much as
@@ -247,14 +241,13 @@ func (p *podHealth) passOver(now time.Duration) {
 }
 
 // revive uses all pods when none is left in use: it may be the clients.
-func (h *health) revive(now time.Duration) bool {
+func (h *health) revive(now time.Duration) {
 	for _, p := range h.pods {
 		if p.state == stateOK {
-			return false
+			return
 		}
 	}
 	for _, p := range h.pods {
 		p.state, p.since, p.unanswered, p.missed, p.suspected = stateOK, now, 0, 0, false
 	}
-	return len(h.pods) > 0
 }
