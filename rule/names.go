@@ -20,44 +20,17 @@ type Names struct {
 
 // ReadServices adds the names of a file like /etc/services. The first port of a name counts; names
 // that the package knows keep their port.
-func (n *Names) ReadServices(r io.Reader) error {
-	if n.services == nil {
-		n.services = make(map[string]uint16)
-	}
-	return readNames(r, func(names []string, number string) {
-		port, err := strconv.ParseUint(number, 10, 16)
-		if err != nil {
-			return
-		}
-		for _, name := range names {
-			if _, known := n.services[name]; !known {
-				n.services[name] = uint16(port)
-			}
-		}
-	})
-}
+func (n *Names) ReadServices(r io.Reader) error { return readNames(r, &n.services, 16) }
 
 // ReadProtocols adds the names of a file like /etc/protocols.
-func (n *Names) ReadProtocols(r io.Reader) error {
-	if n.protocols == nil {
-		n.protocols = make(map[string]uint8)
-	}
-	return readNames(r, func(names []string, number string) {
-		proto, err := strconv.ParseUint(number, 10, 8)
-		if err != nil {
-			return
-		}
-		for _, name := range names {
-			if _, known := n.protocols[name]; !known {
-				n.protocols[name] = uint8(proto)
-			}
-		}
-	})
-}
+func (n *Names) ReadProtocols(r io.Reader) error { return readNames(r, &n.protocols, 8) }
 
-// readNames calls add for each line "name number[/...] alias...". Lines that are not of this form
-// are skipped, as the C library does.
-func readNames(r io.Reader, add func(names []string, number string)) error {
+// readNames adds the names of each line "name number[/...] alias..." whose number has at most so
+// many bits. Lines that are not of this form are skipped, as the C library does.
+func readNames[T uint8 | uint16](r io.Reader, names *map[string]T, bits int) error {
+	if *names == nil {
+		*names = map[string]T{}
+	}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		text, _, _ := strings.Cut(lines.Text(), "#")
@@ -65,8 +38,17 @@ func readNames(r io.Reader, add func(names []string, number string)) error {
 		if len(fields) < 2 {
 			continue
 		}
-		number, _, _ := strings.Cut(fields[1], "/")
-		add(append(fields[2:len(fields):len(fields)], fields[0]), number)
+		word, _, _ := strings.Cut(fields[1], "/")
+		number, err := strconv.ParseUint(word, 10, bits)
+		if err != nil {
+			continue
+		}
+		fields[1] = fields[0] // the aliases follow
+		for _, name := range fields[1:] {
+			if _, known := (*names)[name]; !known {
+				(*names)[name] = T(number)
+			}
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading names: %w", err)
