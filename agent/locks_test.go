@@ -23,7 +23,7 @@ func TestLockOrderIsComplete(t *testing.T) {
 	var listed []string
 	for line := range strings.Lines(order) {
 		row, ok := strings.CutPrefix(line, "//\t")
-		for _, word := range strings.Fields(row) {
+		for word := range strings.FieldsSeq(row) {
 			if name := strings.TrimSuffix(word, ","); ok && strings.Contains(name, ".") {
 				listed = append(listed, name)
 			}

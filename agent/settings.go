@@ -177,9 +177,9 @@ func nearest(key []string) string {
 	table := reflect.TypeFor[settingsFile]()
 	for i, word := range key {
 		fields := map[string]reflect.Type{}
-		for n := range table.NumField() {
-			name, _, _ := strings.Cut(table.Field(n).Tag.Get("toml"), ",")
-			fields[name] = table.Field(n).Type
+		for field := range table.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("toml"), ",")
+			fields[name] = field.Type
 		}
 		inner, known := fields[word]
 		if !known {

@@ -112,7 +112,7 @@ func (c *call) result(prev *types100.Result, r Reply, request *pod.Spec) (types.
 		&types100.Interface{Name: r.HostIf, Mac: r.HostMAC, Mtu: r.MTU},
 		&types100.Interface{Name: c.env.IfName, Mac: r.MAC, Mtu: r.MTU, Sandbox: c.env.Netns})
 	for _, a := range r.Addrs {
-		ip := &types100.IPConfig{Interface: types100.Int(inner),
+		ip := &types100.IPConfig{Interface: new(inner),
 			Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
 		for _, gw := range r.Gateways {
 			if gw.Is4() == a.Is4() {

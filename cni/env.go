@@ -75,7 +75,7 @@ type cniArgs struct {
 func (e Env) args() (cniArgs, error) {
 	a := cniArgs{labels: map[string]string{}}
 	var podName string
-	for _, pair := range strings.Split(e.Args, ";") {
+	for pair := range strings.SplitSeq(e.Args, ";") {
 		if pair == "" {
 			continue
 		}
@@ -95,7 +95,7 @@ func (e Env) args() (cniArgs, error) {
 		case "WEIR_NAME":
 			a.name = value
 		case "WEIR_LABELS":
-			for _, label := range strings.Split(value, ",") {
+			for label := range strings.SplitSeq(value, ",") {
 				k, v, ok := strings.Cut(label, "=")
 				if !ok {
 					return a, fmt.Errorf("label %q is not KEY=VALUE", label)

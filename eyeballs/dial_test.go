@@ -222,7 +222,7 @@ func TestDialLeavesNothing(t *testing.T) {
 		f.DialContext(t.Context(), "tcp", addr("none.test", port))
 	}
 	n, g := 0, 0
-	for wait := 0; wait < 3000; wait++ { // for the echo server
+	for range 3000 { // for the echo server
 		if n, g = fds(), runtime.NumGoroutine(); n <= sockets && g <= goroutines {
 			return
 		}

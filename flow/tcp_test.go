@@ -20,7 +20,7 @@ func play(t *testing.T, liberal bool, script string) State {
 	var s State
 	made := false
 	now := time.Duration(0)
-	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(script), "\n") {
 		line = strings.TrimSpace(line)
 		var side, flags, option, want string
 		seg := Segment{Scale: NoScale, Bytes: 40}

@@ -143,11 +143,9 @@ func BenchmarkPublish(b *testing.B) {
 	b.Run("reader", func(b *testing.B) {
 		var h Hub
 		s := h.Subscribe(1 << 16)
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
 		go func() {
 			for {
-				if _, _, err := s.Next(ctx); err != nil {
+				if _, _, err := s.Next(b.Context()); err != nil {
 					return
 				}
 			}

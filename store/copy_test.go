@@ -15,7 +15,7 @@ func randomSnapshot(random *rand.Rand, revision int64) Snapshot {
 	c := NewCopy(Snapshot{Revision: revision})
 	for range random.IntN(30) {
 		c.put(Entry{Key: fmt.Sprint("k/", random.IntN(40)),
-			Value: []byte(fmt.Sprint(random.IntN(3))), Revision: revision})
+			Value: fmt.Append(nil, random.IntN(3)), Revision: revision})
 	}
 	return c.Snapshot()
 }
@@ -228,7 +228,7 @@ func randomBatch(random *rand.Rand, revision int64) Batch {
 	seen := map[string]bool{}
 	for range random.IntN(12) {
 		ch := Change{Deleted: random.IntN(3) > 0, Entry: Entry{Revision: revision,
-			Key: fmt.Sprint("k/", random.IntN(40)), Value: []byte(fmt.Sprint(random.IntN(3)))}}
+			Key: fmt.Sprint("k/", random.IntN(40)), Value: fmt.Append(nil, random.IntN(3))}}
 		if random.IntN(8) == 0 {
 			ch.Key, ch.Deleted = "removed"+ch.Key, false
 		}

@@ -87,7 +87,7 @@ func (m *machine) findInit(pid int) string {
 	if err != nil {
 		return ""
 	}
-	for _, c := range strings.Fields(string(children)) {
+	for c := range strings.FieldsSeq(string(children)) {
 		status, err := os.ReadFile("/proc/" + c + "/status")
 		if err != nil {
 			continue

@@ -14,12 +14,12 @@ import (
 // wantPorts makes sure that the server's ports of one list answer and those of the other do not.
 func (p *pair) wantPorts(t *testing.T, when, open, closed string) {
 	t.Helper()
-	for _, port := range strings.Fields(open) {
+	for port := range strings.FieldsSeq(open) {
 		if _, err := p.getPort(port, patience); err != nil {
 			t.Errorf("%s: port %s does not answer: %v", when, port, err)
 		}
 	}
-	for _, port := range strings.Fields(closed) {
+	for port := range strings.FieldsSeq(closed) {
 		out, err := p.getPort(port, 700*time.Millisecond)
 		if err == nil {
 			t.Errorf("%s: port %s answers", when, port)

@@ -254,7 +254,7 @@ func TestDashboardAndAlertsMatch(t *testing.T) {
 			}
 		}
 		for _, m := range regexp.MustCompile(`by \(([a-z, ]+)\) \([^)]*?(weir_[a-z_]+)`).FindAllStringSubmatch(e, -1) {
-			for _, l := range strings.Split(m[1], ", ") {
+			for l := range strings.SplitSeq(m[1], ", ") {
 				if !slices.Contains(strings.Split(want[m[2]][1], ","), l) {
 					t.Errorf("%s: %s has no label %s", where, m[2], l)
 				}

@@ -63,7 +63,7 @@ func nginxWith(t *testing.T, node *nstest.Node, directives string, ports ...int)
 	for _, p := range ports {
 		fmt.Fprintf(&listen, "listen [::]:%d ipv6only=off;\n", p)
 	}
-	write("nginx.conf", []byte(fmt.Sprintf(`
+	write("nginx.conf", fmt.Appendf(nil, `
 user root;
 daemon off;
 worker_processes 1;
@@ -79,7 +79,7 @@ http {
 		%[2]s root %[1]s; location = /big { alias %[3]s; }
 		location = /slow { alias %[3]s; limit_rate 8m; }
 	}
-}`, dir, listen.String(), big, directives)))
+}`, dir, listen.String(), big, directives))
 	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -81,7 +81,7 @@ func install(t *testing.T, root, name string) {
 	if err != nil {
 		return // static
 	}
-	for _, word := range strings.Fields(string(libraries)) {
+	for word := range strings.FieldsSeq(string(libraries)) {
 		if strings.HasPrefix(word, "/") {
 			copyFile(t, word, filepath.Join(root, word))
 		}

@@ -105,7 +105,7 @@ func (s *clusterTestbed) found(ctx context.Context) (all []Command, err error) {
 	all = append(all, made)
 	for _, m := range []*member{s.hub, s.web1, s.db} {
 		args := []string{"cluster", "invite"}
-		if role := strings.TrimSuffix(m.name, "1"); role != m.name {
+		if role, ok := strings.CutSuffix(m.name, "1"); ok {
 			args = append(args, "--role", role, "--label", "app")
 		}
 		token, err := s.do(ctx, s.hub, "", args...)

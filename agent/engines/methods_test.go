@@ -12,16 +12,15 @@ import (
 // explicit answer here.
 func TestEnginesListEveryMethod(t *testing.T) {
 	both, one := reflect.TypeFor[*Pair](), reflect.TypeFor[*kernel.Engine]()
-	for i := range both.Elem().NumField() {
-		if f := both.Elem().Field(i); f.Anonymous {
+	for f := range both.Elem().Fields() {
+		if f.Anonymous {
 			t.Errorf("Pair embeds %s: its methods reach one engine alone", f.Name)
 		}
 	}
 	unused := map[string]bool{"Evaluate": true} // for tests of the kernel engine
-	for i := range one.NumMethod() {
-		name := one.Method(i).Name
-		if _, listed := both.MethodByName(name); listed == unused[name] {
-			t.Errorf("Pair lists %s: %t; decide which engines it concerns", name, listed)
+	for m := range one.Methods() {
+		if _, listed := both.MethodByName(m.Name); listed == unused[m.Name] {
+			t.Errorf("Pair lists %s: %t; decide which engines it concerns", m.Name, listed)
 		}
 	}
 }

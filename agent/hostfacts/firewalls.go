@@ -12,18 +12,18 @@ import (
 // firewalls names the other firewalls that are active, for people.
 func firewalls(root string) (all []string) {
 	all = []string{}
-	for _, line := range strings.Split(tables(), "\n") {
+	for line := range strings.SplitSeq(tables(), "\n") {
 		w := strings.Fields(line) // table inet filter
 		if len(w) == 3 && w[0] == "table" {
 			all = append(all, "nftables with "+line)
 		}
 	}
 	for _, f := range []string{"ip_tables_names", "ip6_tables_names"} { // those of before nftables
-		for _, t := range strings.Fields(read(filepath.Join(root, "proc/net", f))) {
+		for t := range strings.FieldsSeq(read(filepath.Join(root, "proc/net", f))) {
 			all = append(all, strings.TrimSuffix(f, "_names")+" with table "+t)
 		}
 	}
-	for _, line := range strings.Split(read(filepath.Join(root, "etc/ufw/ufw.conf")), "\n") {
+	for line := range strings.SplitSeq(read(filepath.Join(root, "etc/ufw/ufw.conf")), "\n") {
 		if strings.EqualFold(strings.TrimSpace(line), "ENABLED=yes") {
 			all = append(all, "ufw")
 		}

@@ -98,7 +98,7 @@ func listeners(proc string) []setup.Listener {
 	for _, file := range []struct{ name, proto, state string }{
 		{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, {"udp", "udp", "07"}, {"udp6", "udp", "07"},
 	} {
-		for _, line := range strings.Split(read(filepath.Join(proc, "net", file.name)), "\n") {
+		for line := range strings.SplitSeq(read(filepath.Join(proc, "net", file.name)), "\n") {
 			s, inode, ok := socketOf(line, file.state)
 			if !ok {
 				continue

@@ -22,7 +22,7 @@ func sessionOf(proc string, pid int) (api.Session, bool) {
 	for depth := 0; pid > 1 && depth < 64; depth++ {
 		dir := filepath.Join(proc, strconv.Itoa(pid))
 		if b, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil {
-			for _, v := range strings.Split(string(b), "\x00") {
+			for v := range strings.SplitSeq(string(b), "\x00") {
 				if text, ok := strings.CutPrefix(v, "SSH_CONNECTION="); ok {
 					return parseSession(text)
 				}

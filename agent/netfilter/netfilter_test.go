@@ -150,7 +150,7 @@ func load(t *testing.T, n *nstest.Node, rules string, tool ...string) {
 func scope(masquerade bool) Scope {
 	face := func(index uint32, name, addrs string) firewall.Interface {
 		i := firewall.Interface{Index: index, Name: name}
-		for _, a := range strings.Fields(addrs) {
+		for a := range strings.FieldsSeq(addrs) {
 			i.Addrs = append(i.Addrs, netip.MustParsePrefix(a))
 		}
 		return i

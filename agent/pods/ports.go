@@ -136,7 +136,7 @@ func masqueradePorts(s *Settings, ephemeral string) []forward.PortRange {
 // parsePorts reads ranges of ports: "1024-32767,61000-65535".
 func parsePorts(text string) ([]forward.PortRange, error) {
 	var all []forward.PortRange
-	for _, one := range strings.Split(text, ",") {
+	for one := range strings.SplitSeq(text, ",") {
 		a, b, ok := strings.Cut(strings.TrimSpace(one), "-")
 		if !ok {
 			b = a

@@ -30,7 +30,7 @@ type text struct {
 }
 
 func (t *text) note(format string, args ...any) {
-	for _, line := range strings.Split(fmt.Sprintf(format, args...), "\n") {
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
 		t.b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
 }

@@ -210,7 +210,7 @@ func brokenUsage(usage string) string {
 	const first, indent = "usage: ", "           "
 	var parts []string
 	depth, joins := 0, false
-	for _, word := range strings.Fields(usage) {
+	for word := range strings.FieldsSeq(usage) {
 		if depth > 0 || joins && word[0] != '-' && word[0] != '[' {
 			parts[len(parts)-1] += " " + word
 		} else {

@@ -40,7 +40,7 @@ func sources(line string) []source {
 	}
 	inAction, skipped := false, false
 	spaced := strings.NewReplacer("[", " [ ", "]", " ] ").Replace(strings.ToLower(line))
-	for _, word := range strings.Fields(spaced) {
+	for word := range strings.FieldsSeq(spaced) {
 		switch {
 		case word == "[":
 			inAction = true

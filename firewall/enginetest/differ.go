@@ -138,7 +138,7 @@ func (r *runner) load(set int, tables map[string][]rule.TableEntry) error {
 	}
 	r.model.Load(rs, o, Keys(p))
 	for _, line := range r.c.Rules[set] {
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			r.model.seen.note(ofWord, 0, word)
 		}
 	}

@@ -285,7 +285,7 @@ func (v *cluster) hostCount(r *podNode, column int) (n uint64) {
 	v.t.Helper()
 	out, err := v.host.Command("cat", "/proc/self/net/dev").Output()
 	v.must(err)
-	for _, line := range strings.Split(string(out), "\n") {
+	for line := range strings.SplitSeq(string(out), "\n") {
 		if f := strings.Fields(line); len(f) > 10 && f[0] == "pod"+r.String()+":" {
 			_, err = fmt.Sscan(f[column], &n)
 			v.must(err)

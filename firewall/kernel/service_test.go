@@ -334,9 +334,7 @@ func TestServiceWithoutPods(t *testing.T) {
 	v.setServices(all...)
 	numbers := make(chan uint16, 1000)
 	v.must(v.engine.Subscribe(firewall.EventDrop, firewall.EventRefuse))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go v.engine.Watch(ctx, func(e firewall.Event) {
+	go v.engine.Watch(t.Context(), func(e firewall.Event) {
 		// A SYN that is sent again is refused again, and may be read behind the datagrams.
 		if e.Verdict.Reason == firewall.ReasonNoBackend && e.Dst.Port() == 80 {
 			numbers <- e.Verdict.Rule

@@ -131,7 +131,7 @@ func (l *Lab) Close() error {
 // Prefixes reads addresses with their network lengths, separated by blanks.
 func Prefixes(list string) ([]netip.Prefix, error) {
 	var ps []netip.Prefix
-	for _, s := range strings.Fields(list) {
+	for s := range strings.FieldsSeq(list) {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
 			return nil, err

@@ -64,9 +64,7 @@ func open(through dialFunc, conns []net.Conn) error {
 	var wait sync.WaitGroup
 	failed := make(chan error, workers)
 	for worker := range workers {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
+		wait.Go(func() {
 			b := []byte("x")
 			for i := worker; i < len(conns); i += workers {
 				c, err := through(context.Background(), "tcp",
@@ -80,7 +78,7 @@ func open(through dialFunc, conns []net.Conn) error {
 				}
 				conns[i] = c
 			}
-		}()
+		})
 	}
 	wait.Wait()
 	select {

@@ -59,7 +59,7 @@ func (b *bench) workers() ([]int, error) {
 		return nil, err
 	}
 	var pids []int
-	for _, f := range strings.Fields(string(children)) {
+	for f := range strings.FieldsSeq(string(children)) {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			return nil, err

@@ -76,7 +76,7 @@ func bench(args []string) error {
 				continue
 			}
 			if tunnels == nil {
-				for _, k := range strings.Split(*with, ",") {
+				for k := range strings.SplitSeq(*with, ",") {
 					tn, err := openTunnel(lab, k, uso)
 					if err != nil {
 						return err

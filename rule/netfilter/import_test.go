@@ -76,7 +76,7 @@ func TestRules(t *testing.T) {
 		for _, x := range r.Rules.Rules {
 			have = append(have, x.Text())
 		}
-		for _, want := range strings.Split(c.want, "\n") {
+		for want := range strings.SplitSeq(c.want, "\n") {
 			if !strings.Contains("\n"+strings.Join(have, "\n")+"\n", "\n"+want+"\n") {
 				t.Errorf("%s: no rule %q in\n%s", c.rules, want, r.Text)
 			}
@@ -259,7 +259,7 @@ func TestHere(t *testing.T) {
 
 // prefixes reads a list.
 func prefixes(list string) (all []netip.Prefix) {
-	for _, s := range strings.Fields(list) {
+	for s := range strings.FieldsSeq(list) {
 		all = append(all, netip.MustParsePrefix(s))
 	}
 	return all

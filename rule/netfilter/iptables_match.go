@@ -110,7 +110,7 @@ func (p *ruleParser) flags(mask, set string) {
 func flagBits(list string) (bits uint32, ok bool) {
 	names := map[string]uint32{"FIN": tcpFIN, "SYN": tcpSYN, "RST": tcpRST, "PSH": tcpPSH,
 		"ACK": tcpACK, "URG": tcpURG, "ALL": 0x3f, "NONE": 0}
-	for _, f := range strings.Split(list, ",") {
+	for f := range strings.SplitSeq(list, ",") {
 		b, known := names[strings.ToUpper(f)]
 		if !known {
 			return 0, false
@@ -144,7 +144,7 @@ func (p *ruleParser) icmp(is packet.Proto, text string, names map[string]string)
 // state reads a list of conntrack states.
 func (p *ruleParser) state(list string) {
 	var k kinds
-	for _, s := range strings.Split(list, ",") {
+	for s := range strings.SplitSeq(list, ",") {
 		is, ok := kindNames[strings.ToLower(s)]
 		if !ok {
 			p.fail("the conntrack state %s is not known to Weir: translations are its own", s)
@@ -160,7 +160,7 @@ func (p *ruleParser) state(list string) {
 
 func (p *ruleParser) addrType(list string, in, me, table op.Cond) {
 	var tests []rule.Test
-	for _, s := range strings.Split(list, ",") {
+	for s := range strings.SplitSeq(list, ",") {
 		t, ok := p.reader.set.typeTests(strings.ToLower(s), p.reader.family, in, me,
 			table)
 		if !ok {

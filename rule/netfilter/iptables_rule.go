@@ -191,7 +191,7 @@ func (p *ruleParser) options(values int, flags ...string) {
 func (p *ruleParser) address(o op.Cond, list string) {
 	var prefixes []rule.Test
 	t := rule.Test{Op: o}
-	for _, item := range strings.Split(list, ",") {
+	for item := range strings.SplitSeq(list, ",") {
 		prefix, err := parsePrefix(item)
 		if err != nil {
 			p.fail("%v", err)

@@ -76,7 +76,7 @@ const maxComment = 255
 func (w *writer) text(remarks []Remark) string {
 	var b strings.Builder
 	comment := func(text string) {
-		for _, l := range strings.Split(text, "\n") {
+		for l := range strings.SplitSeq(text, "\n") {
 			b.WriteString(strings.TrimRight("# "+clean(l), " ") + "\n")
 		}
 	}
@@ -131,7 +131,7 @@ func wrapped(text string) string {
 	const most = 96
 	var b strings.Builder
 	column := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case column > 0 && column+1+len(word) > most:
 			b.WriteString("\n  ")

@@ -38,7 +38,7 @@ func numberRange(text string, most uint64) (rule.Range, bool) {
 
 // portRanges reads a comma list of ports, ranges and services.
 func portRanges(list string) (all []rule.Range, ok bool) {
-	for _, item := range strings.Split(list, ",") {
+	for item := range strings.SplitSeq(list, ",") {
 		r, ok := numberRange(item, 65535)
 		if !ok {
 			t, err := rule.ParseRule("count tcp from any to any "+item, nil)

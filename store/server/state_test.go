@@ -248,7 +248,7 @@ func TestResumeIsExact(t *testing.T) {
 		content.Apply(b)
 		sums[revision] = content.Sum()
 	}
-	for at := int64(0); at < 45; at++ {
+	for at := range int64(45) {
 		for of, sum := range sums {
 			_, ok, ahead := s.resume(wire.Follow{Revision: at, Sum: sum})
 			want := of == at || of == 39 // what is there now, at whatever revision

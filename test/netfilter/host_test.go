@@ -43,7 +43,7 @@ func ofHost() netfilter.Options {
 }
 
 func prefixes(list string) (all []netip.Prefix) {
-	for _, s := range strings.Fields(list) {
+	for s := range strings.FieldsSeq(list) {
 		all = append(all, netip.MustParsePrefix(s))
 	}
 	return all

@@ -112,7 +112,7 @@ func names() (all []string) {
 
 // checkOnly refuses a choice that chooses nothing.
 func (c config) checkOnly() error {
-	for _, text := range strings.Split(c.only, ",") {
+	for text := range strings.SplitSeq(c.only, ",") {
 		if !slices.ContainsFunc(names(), func(name string) bool {
 			return strings.Contains(name, text)
 		}) {

@@ -92,7 +92,7 @@ func trailing(doc string) string {
 func comment(text string) string {
 	var b strings.Builder
 	line := "//"
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > 100 {
 			b.WriteString(line + "\n")
 			line = "//"

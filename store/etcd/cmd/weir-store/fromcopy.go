@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -152,9 +153,7 @@ func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Host
 		if err != nil {
 			return nil, err
 		}
-		for digest, text := range more {
-			c.Texts[digest] = text
-		}
+		maps.Copy(c.Texts, more)
 	}
 	return c, nil
 }

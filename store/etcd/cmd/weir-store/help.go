@@ -22,7 +22,7 @@ func printFlags(to io.Writer, flags *flag.FlagSet) {
 		}
 		const indent = "       "
 		line := indent
-		for _, word := range strings.Fields(usage) {
+		for word := range strings.FieldsSeq(usage) {
 			if len(line)+1+len(word) > helpWidth && line != indent {
 				fmt.Fprintln(to, line)
 				line = indent
