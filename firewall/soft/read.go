@@ -99,21 +99,48 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {
-		for _, t := range []*table{&s.established, &s.halfOpen} {
-			for set := 0; set < len(t.tags); set += statesChunk {
-				s.hold()
-				t.eachIn(set, set+statesChunk, func(r ref) {
-					if st, ok := s.show(t, r); ok && drop(st) {
-						s.reset(&t.entries[r])
-						s.end(t, r, st.Last)
-						n++
-					}
-				})
-				s.release()
-			}
+		for t, set := range s.chunks() {
+			n += s.deleteIn(t, set, drop)
 		}
 	}
 	return n, nil
+}
+
+// chunks yields the first set of each chunk of the tables, so that a visit of one after the
+// other finds each state that is there all the time, although packets come meanwhile: states move
+// from the half-open ones to the established ones, and within these not before the end.
+func (s *shard) chunks() iter.Seq2[*table, int] {
+	return func(yield func(*table, int) bool) {
+		s.walkers(1)
+		defer s.walkers(-1)
+		for _, t := range []*table{&s.halfOpen, &s.established} {
+			for set := 0; set < len(t.tags); set += statesChunk {
+				if !yield(t, set) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *shard) walkers(n int) {
+	s.hold()
+	s.walks += n
+	s.release()
+}
+
+// deleteIn is DeleteStates for one chunk.
+func (s *shard) deleteIn(t *table, set int, drop func(firewall.State) bool) (n int) {
+	s.hold()
+	defer s.release()
+	t.eachIn(set, set+statesChunk, func(r ref) {
+		if st, ok := s.show(t, r); ok && drop(st) {
+			s.reset(&t.entries[r])
+			s.end(t, r, st.Last)
+			n++
+		}
+	})
+	return n
 }
 
 // Resets returns how many resets of DeleteStates Tick has not handed out yet.

@@ -37,6 +37,7 @@ type shard struct {
 	hints     [hints]*entry
 	lastRule  lastRule
 	resets    []Probe // of connections that DeleteStates has ended, for Tick to send
+	walks     int     // of chunks: meanwhile states keep their places (table.move)
 }
 
 // counter counts the packets of this shard that a rule matched.
@@ -117,7 +118,7 @@ func (s *shard) reserve(halfOpen bool, h uint64, now time.Duration) (*table, ref
 			r = s.reclaim(t, h, now)
 		}
 	}
-	if r == noRef && !s.full() && !halfOpen {
+	if r == noRef && !s.full() && !halfOpen && s.walks == 0 {
 		r = t.move(h)
 		s.moves++
 	}
@@ -214,7 +215,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now time.D
 	if to == noRef {
 		to = s.reclaim(&s.established, h, now)
 	}
-	if to == noRef {
+	if to == noRef && s.walks == 0 {
 		to = s.established.move(h)
 	}
 	if to == noRef {
