@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -43,8 +42,8 @@ func grow(ctx context.Context, c *call) error {
 		"others; default: the host of its address, port "+defaultPeerPort)
 	other := c.flags.String("peer-port", defaultPeerPort, "port at which the new member is "+
 		"reached by others")
-	replace := c.flags.Bool("replace", false, "the member at this HOST has lost its disk: "+
-		"remove it first")
+	replace := c.flags.Bool("replace", false, "remove the member at this HOST first, which "+
+		"has lost its disk, and one that was added by mistake")
 	wait := c.flags.Duration("wait", 10*time.Minute, "how long to wait for the new member")
 	if err := c.parse(); err != nil {
 		return err
@@ -86,12 +85,21 @@ func grow(ctx context.Context, c *call) error {
 	if cfg.Etcd != nil {
 		return growExternal(ctx, c, cfg, d, ca, keys, name, address, file)
 	}
-	id, b, err := addMember(ctx, d, cfg, name, address, *other, *replace)
+	adding, err := plan(ctx, d, cfg, name, address, *other, *replace)
 	if err != nil {
 		return err
 	}
-	b.Keys = keys
-	if err := writeBundle(ca, b, file); err != nil {
+	adding.bundle.Keys = keys
+	pending, err := prepareBundle(ca, adding.bundle, file)
+	if err != nil {
+		return err
+	}
+	defer pending.Discard()
+	id, err := adding.do(ctx, d)
+	if err != nil {
+		return err
+	}
+	if err := pending.Commit(); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "copy %s to %s and run there: weir-store adopt %s; then start weir-store\n",
@@ -142,7 +150,11 @@ func growExternal(ctx context.Context, c *call, cfg config, d *etcd.Driver, ca *
 	}
 	b := &bundle{Config: config{Name: name, Listen: ":" + port, Address: address, Etcd: cfg.Etcd},
 		Keys: keys}
-	if err := writeBundle(ca, b, file); err != nil {
+	pending, err := prepareBundle(ca, b, file)
+	if err != nil {
+		return err
+	}
+	if err := pending.Commit(); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "copy %s to %s and run there: weir-store adopt %s; then start weir-store\n",
@@ -189,58 +201,75 @@ func (h home) openToPeers(ctx context.Context, c *call, cfg config, d *etcd.Driv
 	return nil
 }
 
-// addMember adds a learner, or finds the one that an interrupted run has added. One that votes and
-// does not answer is not the new one, which would have its number, and would have forgotten what it
-// has acknowledged. It is removed if it is to be replaced.
-func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
-	peerPort string, replace bool) (id uint64, b *bundle, err error) {
-	host, _, err := net.SplitHostPort(address)
+// addition is what makes another host a member.
+type addition struct {
+	at     string   // where others reach it
+	there  uint64   // the learner that an interrupted run has added; 0: none
+	remove []uint64 // members in whose place it comes
+	bundle *bundle
+}
+
+// plan returns what has to be done, and changes nothing. A member that votes and does not answer is
+// not the new one, which would have its number, and would have forgotten what it has acknowledged.
+// It is removed if it is to be replaced. So is a learner of another address, which may be one that
+// was added by mistake: etcd has one at a time.
+func plan(ctx context.Context, d *etcd.Driver, cfg config, name, address, peerPort string,
+	replace bool) (*addition, error) {
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	at := "https://" + net.JoinHostPort(host, peerPort)
+	a := &addition{at: "https://" + net.JoinHostPort(host, peerPort)}
+	if a.at == cfg.Peers.Advertise {
+		return nil, fmt.Errorf("%s is this host: name another one", host)
+	}
 	list, err := d.Client().MemberList(ctx)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	there := slices.IndexFunc(list.Members, func(m *etcdserverpb.Member) bool {
-		return slices.Contains(m.PeerURLs, at)
-	})
-	all := list.Members
-	if there >= 0 && !all[there].IsLearner && !answers(ctx, at) {
-		if !replace {
-			return 0, nil, fmt.Errorf("%s is a member already, which does not answer: start "+
-				"weir-store there; if its disk is lost, run grow -replace", at)
+	initial := map[string]string{name: a.at}
+	for _, m := range list.Members {
+		switch here := slices.Contains(m.PeerURLs, a.at); {
+		case here && (m.IsLearner || answers(ctx, a.at)):
+			a.there = m.ID
+		case !here && !m.IsLearner:
+			if m.Name == name {
+				return nil, fmt.Errorf("there is a store host %s already, at %s: choose another "+
+					"name", name, m.PeerURLs[0])
+			}
+			initial[m.Name] = m.PeerURLs[0]
+		case replace:
+			a.remove = append(a.remove, m.ID)
+		case here:
+			return nil, fmt.Errorf("%s is a member already, which does not answer: start "+
+				"weir-store there; if its disk is lost, run grow -replace", a.at)
+		default:
+			return nil, fmt.Errorf("the host at %s was added and does not have all data yet: run "+
+				"grow again for it; if it was a mistake, run this command with -replace, which "+
+				"removes it", m.PeerURLs[0])
 		}
-		if _, err := d.Client().MemberRemove(ctx, all[there].ID); err != nil {
-			return 0, nil, fmt.Errorf("remove the member at %s: %w", at, err)
-		}
-		there = -1
 	}
-	if there < 0 {
-		added, err := addLearner(ctx, d, at)
-		if err != nil {
-			return 0, nil, err
+	a.bundle = &bundle{Config: config{Name: name, Listen: ":" + port, Address: address,
+		Heart: cfg.Heart, Peers: &peers{Listen: "https://0.0.0.0:" + peerPort, Advertise: a.at,
+			Initial: initial, Existing: true}}}
+	return a, nil
+}
+
+// do adds the member, and returns its number.
+func (a *addition) do(ctx context.Context, d *etcd.Driver) (id uint64, err error) {
+	for _, id := range a.remove {
+		if _, err := d.Client().MemberRemove(ctx, id); err != nil {
+			return 0, fmt.Errorf("remove a member: %w", err)
 		}
-		id, all = added.Member.ID, added.Members
-	} else {
-		id = list.Members[there].ID
 	}
-	initial := map[string]string{}
-	for _, m := range all {
-		of := m.Name
-		if m.ID == id {
-			of = name
-		}
-		initial[of] = m.PeerURLs[0]
+	if a.there != 0 {
+		return a.there, nil
 	}
-	_, port, err := net.SplitHostPort(address)
+	added, err := addLearner(ctx, d, a.at)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	return id, &bundle{Config: config{Name: name, Listen: ":" + port, Address: address,
-		Heart: cfg.Heart, Peers: &peers{Listen: "https://0.0.0.0:" + peerPort, Advertise: at,
-			Initial: initial, Existing: true}}}, nil
+	return added.Member.ID, nil
 }
 
 // answers reports whether a member accepts connections of others.
@@ -276,22 +305,23 @@ func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.Membe
 	}
 }
 
-func writeBundle(ca *identity.CA, b *bundle, file string) error {
+// prepareBundle writes the file beside its place: it is there once the member is added.
+func prepareBundle(ca *identity.CA, b *bundle, file string) (*atomicfile.Pending, error) {
 	credential, err := identity.Issue(ca, identity.ID{Kind: identity.Store, Name: b.Config.Name})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := credential.MarshalPEM()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.Credential = string(text)
 	b.Config.Version = 1
 	whole, err := json.MarshalIndent(b, "", "\t")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return atomicfile.Write(file, whole)
+	return atomicfile.Prepare(file, whole)
 }
 
 // promote waits until the learner has everything, and makes it a member that votes.
@@ -321,12 +351,14 @@ func adopt(_ context.Context, c *call) error {
 		return err
 	}
 	var b bundle
-	if err := json.Unmarshal(text, &b); err != nil {
-		return fmt.Errorf("%s: %w", c.args[0], err)
+	err = json.Unmarshal(text, &b)
+	var credential *identity.Credential
+	if err == nil {
+		credential, err = identity.ParseCredential([]byte(b.Credential))
 	}
-	credential, err := identity.ParseCredential([]byte(b.Credential))
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.args[0], err)
+		return fmt.Errorf("%s: this is not the file that weir cluster grow wrote, or not all of "+
+			"it: %w", c.args[0], err)
 	}
 	if p, err := credential.Verify(); err != nil || p.ID != (identity.ID{Kind: identity.Store,
 		Name: b.Config.Name}) {

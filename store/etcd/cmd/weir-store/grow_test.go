@@ -54,3 +54,47 @@ func TestGrowTooMany(t *testing.T) {
 		t.Errorf("weir-stores after a restore: %q, %v", doc.Stores, err)
 	}
 }
+
+// TestGrowByMistake: what is refused adds no member. A new member that was added with a wrong
+// address is named, and -replace removes it.
+func TestGrowByMistake(t *testing.T) {
+	l := newLab(t)
+	a := l.open(t)
+	d := a.database(t)
+	members := func() (at []string) {
+		list, err := d.Client().MemberList(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list.Members {
+			at = append(at, m.PeerURLs...)
+		}
+		slices.Sort(at)
+		return at
+	}
+	before, file := members(), filepath.Join(l.dir, "b.json")
+	for want, words := range map[string][]string{
+		"is this host":           {"-peer-port", a.peer, "b", "127.0.0.1", file},
+		"a store host a already": {"a", "192.0.2.1", file},
+		"not a regular file":     {"b", "192.0.2.1", l.dir},
+	} {
+		said := a.fails(t, append([]string{"grow"}, words...)...)
+		if !strings.Contains(said, want) {
+			t.Errorf("grow %q: %s", words, said)
+		}
+	}
+	if after := members(); !slices.Equal(after, before) {
+		t.Errorf("the members are %q", after)
+	}
+	wrong, right := "https://127.0.0.1:1", "https://127.0.0.1:2"
+	grow := []string{"grow", "-wait", "1ms", "b", "127.0.0.1", file, "-peer-port"}
+	a.fails(t, append(grow, "1")...)
+	if said := a.fails(t, append(grow, "2")...); !strings.Contains(said, wrong) ||
+		!strings.Contains(said, "-replace") {
+		t.Errorf("with another new member: %s", said)
+	}
+	a.fails(t, append(grow, "2", "-replace")...)
+	if after := members(); !slices.Contains(after, right) || len(after) != len(before)+1 {
+		t.Errorf("with -replace the members are %q", after)
+	}
+}
