@@ -37,6 +37,26 @@ func (n *Node) clusterParts() cluster.Parts {
 		Pods:  n.ownPods, FirstCopy: n.clearUnfilled}
 }
 
+// addPeer adds a peer that is no host of the cluster, or changes it.
+func (n *Node) addPeer(r api.AddPeer) (api.Done, error) {
+	if n.cluster != nil {
+		if err := n.cluster.CheckByHand(r.Name); err != nil {
+			return api.Done{}, err
+		}
+	}
+	return n.peers.Add(r)
+}
+
+// removePeer removes a peer that is no host of the cluster.
+func (n *Node) removePeer(r api.RemovePeer) (api.Done, error) {
+	if n.cluster != nil {
+		if err := n.cluster.CheckByHand(r.Name); err != nil {
+			return api.Done{}, err
+		}
+	}
+	return n.peers.Remove(r)
+}
+
 // checkConnectivity returns why rules would refuse a connection that the host needs.
 func (n *Node) checkConnectivity(l cluster.Load, needed []api.RequiredConn,
 	session *api.Session) (string, error) {

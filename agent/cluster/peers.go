@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/weirnet/weir/agent/api"
@@ -40,4 +41,17 @@ func (p HostPeers) Names() (all []string) {
 		}
 	}
 	return all
+}
+
+// CheckByHand refuses the change of a peer by hand that is a host of the cluster: the peer would
+// differ from the host until that changes, and packets to its pods might leave in the clear.
+func (s *Service) CheckByHand(peer string) error {
+	host, is := strings.CutPrefix(peer, api.HostPeer)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !is || s.desired.Node(host) == nil {
+		return nil
+	}
+	return &api.Error{Message: fmt.Sprintf("peer %s is host %s of the cluster, which is not "+
+		"changed by hand", peer, host), Advice: "on a store host: weir node remove " + host}
 }

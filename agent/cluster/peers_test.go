@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -48,6 +49,25 @@ func TestHostPeers(t *testing.T) {
 		}
 		if err := hosts.Set(gone); err != nil || len(all) != 1 {
 			t.Errorf("afterwards %v, %v", all, err)
+		}
+	}
+}
+
+// TestHostsAreNotChangedByHand: a peer that is a host of the cluster is not added or removed by
+// hand. Another one of such a name is, as one that the cluster had.
+func TestHostsAreNotChangedByHand(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	l.join("b", 2, "10.0.2.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	nstest.Eventually(t, "the peer", func() bool {
+		a.parts.mu.Lock()
+		defer a.parts.mu.Unlock()
+		return a.parts.hosts["b"].Node != nil
+	})
+	for peer, refused := range map[string]bool{"host:b": true, "host:c": false, "b": false} {
+		if err := a.CheckByHand(peer); (err != nil) != refused {
+			t.Errorf("%s: %v", peer, err)
 		}
 	}
 }
