@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (a *AdminKeys) Check() error {
 	return nil
 }
 
-func compareKeys(a, b Key) int { return compareBytes(a[:], b[:]) }
+func compareKeys(a, b Key) int { return bytes.Compare(a[:], b[:]) }
 
 // Newest returns the list that is in force.
 func (a *AdminKeys) Newest() KeyList {

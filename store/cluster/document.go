@@ -108,7 +108,7 @@ type Serial [16]byte
 func (s Serial) String() string { return hex.EncodeToString(s[:]) }
 
 // Compare orders serial numbers.
-func (s Serial) Compare(other Serial) int { return compareBytes(s[:], other[:]) }
+func (s Serial) Compare(other Serial) int { return bytes.Compare(s[:], other[:]) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s Serial) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

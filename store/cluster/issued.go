@@ -47,7 +47,7 @@ func (i *Issued) Check() error {
 
 // Compare orders certificates by identity and serial number.
 func (c IssuedCertificate) Compare(other IssuedCertificate) int {
-	return cmp.Or(cmp.Compare(c.ID, other.ID), compareBytes(c.Serial[:], other.Serial[:]))
+	return cmp.Or(cmp.Compare(c.ID, other.ID), c.Serial.Compare(other.Serial))
 }
 
 // Revoke takes certificates out of force and returns how many there were.

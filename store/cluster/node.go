@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -37,8 +36,6 @@ type Node struct {
 	Replaces  []Serial  `json:"replaces,omitempty"`
 	Signature Signature `json:"signature"`
 }
-
-func compareBytes(a, b []byte) int { return bytes.Compare(a, b) }
 
 // Check implements Document.
 func (n *Node) Check() error {
