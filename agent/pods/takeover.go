@@ -101,7 +101,8 @@ func (s *Service) takeOver() error {
 		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
 			Link:    set.Link,
 			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
-			OnAttach: s.attached, OnDetach: s.detached, OnLabel: s.relabelled}, path{s})
+			OnAttach: s.attached, OnDetach: s.detached, OnLabel: s.relabelled},
+			path{s.config.Engine, s.config.Hooks, s.config.Links})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}
