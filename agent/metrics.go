@@ -23,20 +23,16 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	problems := len(n.problems.All()) + n.hooks.Refused()
 	all := []observe.Metric{
 		n.config.Build.Metric(),
-		observe.NewMetric(observe.Gauge, "weir_problems", "Problems that weir status shows.",
-			float64(problems)),
-		observe.NewMetric(observe.Counter, "weir_connections_adopted_total",
-			"Connections that were open before the rules and became states.",
-			float64(n.adoption.Count())),
-		observe.NewMetric(observe.Gauge, "process_start_time_seconds",
-			"When the agent started, since the epoch.",
+		observe.NewGauge("weir_problems", "Problems that weir status shows.", problems),
+		observe.NewCounter("weir_connections_adopted_total",
+			"Connections that were open before the rules and became states.", n.adoption.Count()),
+		observe.NewGauge("process_start_time_seconds", "When the agent started, since the epoch.",
 			float64(n.began.UnixMilli())/1e3),
-		observe.NewMetric(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
-			float64(runtime.NumGoroutine())),
+		observe.NewGauge("go_goroutines", "Goroutines of the agent.", runtime.NumGoroutine()),
 	}
 	if rss, err := residentBytes(); err == nil {
-		all = append(all, observe.NewMetric(observe.Gauge, "process_resident_memory_bytes",
-			"Memory of the agent, without what it shares with the kernel.", float64(rss)))
+		all = append(all, observe.NewGauge("process_resident_memory_bytes",
+			"Memory of the agent, without what it shares with the kernel.", rss))
 	}
 	return all, nil
 }

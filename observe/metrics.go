@@ -35,9 +35,25 @@ func (m *Metric) Add(value float64, labels ...string) {
 	m.Samples = append(m.Samples, Sample{labels, value})
 }
 
-// NewMetric returns a metric with a single sample.
-func NewMetric(t MetricType, name, help string, v float64) Metric {
-	return Metric{Name: name, Help: help, Type: t, Samples: []Sample{{Value: v}}}
+// Number is what the value of a sample is made of.
+type Number interface{ int | int64 | uint64 | float64 }
+
+// NewCounter returns a counter with a single sample.
+func NewCounter[N Number](name, help string, v N) Metric {
+	return Metric{Name: name, Help: help, Type: Counter, Samples: []Sample{{Value: float64(v)}}}
+}
+
+// NewGauge returns a gauge with a single sample.
+func NewGauge[N Number](name, help string, v N) Metric {
+	return Metric{Name: name, Help: help, Type: Gauge, Samples: []Sample{{Value: float64(v)}}}
+}
+
+// Bool returns 1 for true and 0 for false.
+func Bool(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // families are metrics in the form of Prometheus' library. Metrics without samples are left out.

@@ -30,7 +30,7 @@ func TestMetricsAsText(t *testing.T) {
 	m.Add(1<<53-1, "rule", "100", "why", "a\"b\\c\nd\xff")
 	_, got := scrape(t, MetricsHandler(func() ([]Metric, error) {
 		return []Metric{m, {Name: "weir_empty", Help: "Nothing.", Type: Gauge},
-			NewMetric(Gauge, "weir_y", "How y is.", -0.5)}, nil
+			NewGauge("weir_y", "How y is.", -0.5)}, nil
 	}))
 	want := `# HELP weir_x_total What x did:\nboth \\ kinds.
 # TYPE weir_x_total counter
@@ -63,7 +63,7 @@ func TestScrapesWalkOnce(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 		under.Add(-1)
-		return []Metric{NewMetric(Gauge, "x", "X.", float64(walks.Add(1)))}, nil
+		return []Metric{NewGauge("x", "X.", int(walks.Add(1)))}, nil
 	}}
 	all := func() {
 		var askers sync.WaitGroup
@@ -98,7 +98,7 @@ func serving(t *testing.T) (address string) {
 		address = l.Addr().String()
 		l.Close()
 		s, err := ServeMetrics(address, func() ([]Metric, error) {
-			return []Metric{NewMetric(Gauge, "x", "X.", 1)}, nil
+			return []Metric{NewGauge("x", "X.", 1)}, nil
 		}, make(chan error, 1))
 		if err == nil {
 			t.Cleanup(func() { s.Close() })

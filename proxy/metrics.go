@@ -57,10 +57,9 @@ func (d *Dials) Metrics() []observe.Metric {
 	attempts.Add(float64(d.failed.Load()), "outcome", "failed")
 	attempts.Add(float64(d.cancelled.Load()), "outcome", "cancelled")
 	return []observe.Metric{races, attempts,
-		observe.NewMetric(observe.Counter, "weir_dial_failures_total", "Failed dials.",
-			float64(d.lost.Load())),
-		observe.NewMetric(observe.Counter, "weir_dial_seconds_total",
-			"Time that successful dials took.", time.Duration(d.took.Load()).Seconds()),
+		observe.NewCounter("weir_dial_failures_total", "Failed dials.", d.lost.Load()),
+		observe.NewCounter("weir_dial_seconds_total", "Time that successful dials took.",
+			time.Duration(d.took.Load()).Seconds()),
 	}
 }
 
@@ -79,16 +78,13 @@ func (s *Server) Metrics() []observe.Metric {
 	refused.Add(float64(st.Denied), "reason", "denied")
 	refused.Add(float64(st.Failed), "reason", "unreachable")
 	return []observe.Metric{requests, refused,
-		observe.NewMetric(observe.Gauge, "weir_proxy_clients", "Connected clients.",
-			float64(st.Clients)),
-		observe.NewMetric(observe.Counter, "weir_proxy_clients_total",
-			"Clients that have connected.",
-			float64(st.Accepted)),
-		observe.NewMetric(observe.Counter, "weir_proxy_bytes_total",
-			"Bytes passed on, in both directions.", float64(st.BytesRelayed)),
-		observe.NewMetric(observe.Counter, "weir_proxy_idle_closed_total",
-			"Connections closed because they were idle.", float64(st.IdleClosed)),
-		observe.NewMetric(observe.Counter, "weir_proxy_datagrams_dropped_total",
-			"Datagrams that were not passed on.", float64(st.DatagramsDropped)),
+		observe.NewGauge("weir_proxy_clients", "Connected clients.", st.Clients),
+		observe.NewCounter("weir_proxy_clients_total", "Clients that have connected.", st.Accepted),
+		observe.NewCounter("weir_proxy_bytes_total", "Bytes passed on, in both directions.",
+			st.BytesRelayed),
+		observe.NewCounter("weir_proxy_idle_closed_total",
+			"Connections closed because they were idle.", st.IdleClosed),
+		observe.NewCounter("weir_proxy_datagrams_dropped_total",
+			"Datagrams that were not passed on.", st.DatagramsDropped),
 	}
 }

@@ -33,31 +33,27 @@ func (s *Service) Status() *api.Cluster {
 // Metrics returns the metrics of the part.
 func (s *Service) Metrics() ([]observe.Metric, error) {
 	a := s.Status()
-	connected := 0.0
-	if a.Connected {
-		connected = 1
-	}
 	s.mu.Lock()
 	large := s.large
 	s.mu.Unlock()
 	all := []observe.Metric{
-		observe.NewMetric(observe.Gauge, "weir_store_connected",
-			"1 while the host is connected to a weir-store.", connected),
-		observe.NewMetric(observe.Gauge, "weir_store_held_removals",
-			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
-		observe.NewMetric(observe.Counter, "weir_store_refused_values_total",
-			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
-		observe.NewMetric(observe.Counter, "weir_store_refused_steps_total",
-			"Steps that were refused since the copy would be too large.", float64(large)),
-		observe.NewMetric(observe.Gauge, "weir_store_unwritten_steps",
+		observe.NewGauge("weir_store_connected", "1 while the host is connected to a weir-store.",
+			observe.Bool(a.Connected)),
+		observe.NewGauge("weir_store_held_removals",
+			"Keys that the store lost and that the host still enforces.", a.Held),
+		observe.NewCounter("weir_store_refused_values_total",
+			"Values of the store that failed a check and were ignored.", a.Claims),
+		observe.NewCounter("weir_store_refused_steps_total",
+			"Steps that were refused since the copy would be too large.", large),
+		observe.NewGauge("weir_store_unwritten_steps",
 			"Steps that are enforced but not yet written to the copy on the disk.",
-			float64(s.unwrittenSteps())),
+			s.unwrittenSteps()),
 	}
 	if a.SilentSeconds != nil {
-		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_silent_seconds",
+		all = append(all, observe.NewGauge("weir_store_silent_seconds",
 			"Time since the last message of the store.", *a.SilentSeconds))
 	}
-	return append(all, observe.NewMetric(observe.Gauge, "weir_store_full_ratio",
+	return append(all, observe.NewGauge("weir_store_full_ratio",
 		"How full the store is, from 0 to 1; 0 if that is not known.",
 		float64(a.StorePercent)/100)), nil
 }

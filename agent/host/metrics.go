@@ -7,6 +7,6 @@ func (h *Hooks) Metrics() ([]observe.Metric, error) {
 	h.mu.Lock()
 	guarded := len(h.attached)
 	h.mu.Unlock()
-	return []observe.Metric{observe.NewMetric(observe.Gauge, "weir_interfaces_guarded",
-		"Interfaces with hooks.", float64(guarded))}, nil
+	return []observe.Metric{observe.NewGauge("weir_interfaces_guarded", "Interfaces with hooks.",
+		guarded)}, nil
 }

@@ -187,6 +187,6 @@ func (s *Service) Count() (n int) {
 
 // Metrics are about the forwarded ports.
 func (s *Service) Metrics() ([]observe.Metric, error) {
-	return []observe.Metric{observe.NewMetric(observe.Gauge, "weir_forwarded_ports",
-		"Ports of the host that lead to other hosts.", float64(s.Count()))}, nil
+	return []observe.Metric{observe.NewGauge("weir_forwarded_ports",
+		"Ports of the host that lead to other hosts.", s.Count())}, nil
 }

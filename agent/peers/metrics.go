@@ -40,8 +40,8 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 	for _, state := range []string{"connected", "idle", "plain", "unreachable"} {
 		all.Add(float64(count[state]), "state", state)
 	}
-	moves := observe.NewMetric(observe.Counter, "weir_peer_moves_total",
-		"Changes of the endpoint in use for a peer.", float64(stats.Moves))
+	moves := observe.NewCounter("weir_peer_moves_total",
+		"Changes of the endpoint in use for a peer.", stats.Moves)
 	if !ours {
 		return []observe.Metric{all, moves}, nil
 	}
@@ -67,20 +67,20 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 	refused.Add(float64(stats.Misplaced), "reason", "checksum-place")
 	refused.Add(float64(stats.Broken), "reason", "segments")
 	return []observe.Metric{all, handshakes, races, moves, waited, refused,
-		observe.NewMetric(observe.Counter, "weir_tunnel_send_errors_total",
-			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_no_peer_total",
-			"Packets into the tunnel to an address that no peer has.", float64(stats.NoPeer)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_spoofed_total",
+		observe.NewCounter("weir_tunnel_send_errors_total",
+			"Batches of encrypted packets that no endpoint accepted.", stats.SendErrors),
+		observe.NewCounter("weir_tunnel_no_peer_total",
+			"Packets into the tunnel to an address that no peer has.", stats.NoPeer),
+		observe.NewCounter("weir_tunnel_spoofed_total",
 			"Packets of peers that were dropped: their source is outside the peer's ranges.",
-			float64(stats.Spoofed)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_loops_total",
-			"Encrypted packets that were routed into the tunnel again.", float64(stats.Loops)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_send_dropped_total",
+			stats.Spoofed),
+		observe.NewCounter("weir_tunnel_loops_total",
+			"Encrypted packets that were routed into the tunnel again.", stats.Loops),
+		observe.NewCounter("weir_tunnel_send_dropped_total",
 			"Datagrams dropped because the link to their peer, or another host, was too slow.",
-			float64(stats.SendFull)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_receive_dropped_total",
+			stats.SendFull),
+		observe.NewCounter("weir_tunnel_receive_dropped_total",
 			"Encrypted packets dropped because they arrived faster than they were read.",
-			float64(stats.SocketDrops)),
+			stats.SocketDrops),
 	}, nil
 }

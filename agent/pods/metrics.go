@@ -12,8 +12,8 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(podMetrics(list.Pods), s.dnsMetrics(), observe.NewMetric(observe.Gauge,
-		"weir_pods", "Containers that this node gives a network.", float64(len(s.list())))), nil
+	return append(podMetrics(list.Pods), s.dnsMetrics(), observe.NewGauge("weir_pods",
+		"Containers that this node gives a network.", len(s.list()))), nil
 }
 
 // podMetrics are what the pods have sent and got, oldest first. A pod that goes may have the name

@@ -127,44 +127,43 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
 	return []observe.Metric{live, pool, limit, removed, refused,
-		gauge("weir_translations",
+		observe.NewGauge("weir_translations",
 			"Flows that are translated. Each takes two entries of the state table beside that of "+
-				"its state.", float64(s.Translations.Now)),
-		gauge("weir_translations_limit", "How many flows may be translated.",
-			float64(s.Translations.Max)),
-		counter("weir_translations_made_total", "Flows that were translated.",
-			float64(s.Translations.Made)),
-		counter("weir_translations_evicted_total",
+				"its state.", s.Translations.Now),
+		observe.NewGauge("weir_translations_limit", "How many flows may be translated.",
+			s.Translations.Max),
+		observe.NewCounter("weir_translations_made_total", "Flows that were translated.",
+			s.Translations.Made),
+		observe.NewCounter("weir_translations_evicted_total",
 			"Translations evicted for others: no port or no table entry was free.",
-			float64(s.Translations.Evicted)),
-		counter("weir_translations_refused_total",
+			s.Translations.Evicted),
+		observe.NewCounter("weir_translations_refused_total",
 			"Packets dropped because no port was free and no translation could be evicted.",
-			float64(reasons[firewall.ReasonNATPorts])),
-		counter("weir_states_created_total", "States made.", float64(s.Created)),
-		counter("weir_answers_unsent_total",
-			"Resets and ICMP errors that were not sent.", float64(s.Unanswered)),
-		counter("weir_rates_full_total",
+			reasons[firewall.ReasonNATPorts]),
+		observe.NewCounter("weir_states_created_total", "States made.", s.Created),
+		observe.NewCounter("weir_answers_unsent_total",
+			"Resets and ICMP errors that were not sent.", s.Unanswered),
+		observe.NewCounter("weir_rates_full_total",
 			"Packets of rules with limit-rate for which there was no space for a bucket.",
-			float64(s.RatesFull)),
-		gauge("weir_syn_cookies_on",
+			s.RatesFull),
+		observe.NewGauge("weir_syn_cookies_on",
 			"1 while SYNs to services of the host are answered by SYN cookies.",
-			boolean(s.Cookies.On)),
-		counter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.",
-			float64(s.Cookies.Sent)),
-		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.",
-			float64(s.Cookies.Redeemed)),
-		gauge("weir_sweep_lag_seconds",
+			observe.Bool(s.Cookies.On)),
+		observe.NewCounter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.",
+			s.Cookies.Sent),
+		observe.NewCounter("weir_syn_cookies_redeemed_total",
+			"SYN cookies that came back: connections.", s.Cookies.Redeemed),
+		observe.NewGauge("weir_sweep_lag_seconds",
 			"Age of the oldest expired state not yet swept; normally one pass of the sweep.",
 			s.Sweep.Lag.Seconds()),
-		gauge("weir_sweep_pass_seconds",
-			"Duration of the last pass of the sweep.",
+		observe.NewGauge("weir_sweep_pass_seconds", "Duration of the last pass of the sweep.",
 			s.Sweep.Pass.Seconds()),
-		gauge("weir_sweep_longest_tick_seconds", "Longest time that one tick of the sweep worked.",
-			s.Sweep.Longest.Seconds()),
-		counter("weir_sweep_work_seconds_total", "Total time that the sweep has worked.",
+		observe.NewGauge("weir_sweep_longest_tick_seconds",
+			"Longest time that one tick of the sweep worked.", s.Sweep.Longest.Seconds()),
+		observe.NewCounter("weir_sweep_work_seconds_total", "Total time that the sweep has worked.",
 			s.Sweep.Work.Seconds()),
-		counter("weir_events_lost_in_kernel_total",
-			"Events lost because the ring buffer in the kernel was full.", float64(s.Lost)),
+		observe.NewCounter("weir_events_lost_in_kernel_total",
+			"Events lost because the ring buffer in the kernel was full.", s.Lost),
 	}, nil
 }
 
@@ -183,14 +182,13 @@ func (o *Observer) eventMetrics() []observe.Metric {
 		entries, skipped = o.log.entries.Load(), o.log.skipped.Load()
 	}
 	return []observe.Metric{events,
-		counter("weir_log_entries_total",
-			"Packets that rules with log wrote to the journal of systemd.", float64(entries)),
-		counter("weir_log_skipped_total",
-			"Logged packets not written, because of the rate limit or because the journal "+
-				"did not accept them.", float64(skipped)),
-		counter("weir_events_lost_total",
-			"Events that a subscriber missed, in the kernel or in its queue.",
-			float64(o.hub.Lost())),
+		observe.NewCounter("weir_log_entries_total",
+			"Packets that rules with log wrote to the journal of systemd.", entries),
+		observe.NewCounter("weir_log_skipped_total",
+			"Logged packets not written, because of the rate limit or because the journal did "+
+				"not accept them.", skipped),
+		observe.NewCounter("weir_events_lost_total",
+			"Events that a subscriber missed, in the kernel or in its queue.", o.hub.Lost()),
 	}
 }
 
@@ -202,30 +200,15 @@ func (o *Observer) historyMetrics() []observe.Metric {
 	kept.Add(float64(pods), "kind", "pods")
 	kept.Add(float64(rules), "kind", "rules")
 	return []observe.Metric{kept,
-		counter("weir_history_samples_total", "Samples of the counters for the history.",
-			float64(o.sampled.taken.Load())),
-		counter("weir_history_failures_total", "Samples for which counters could not be read.",
-			float64(o.sampled.failed.Load())),
-		counter("weir_history_left_out_total",
-			"Samples of rules and pods beyond the limit.", float64(left)),
-		counter("weir_history_seconds_total", "Time that the samples took.",
+		observe.NewCounter("weir_history_samples_total", "Samples of the counters for the history.",
+			o.sampled.taken.Load()),
+		observe.NewCounter("weir_history_failures_total",
+			"Samples for which counters could not be read.", o.sampled.failed.Load()),
+		observe.NewCounter("weir_history_left_out_total",
+			"Samples of rules and pods beyond the limit.", left),
+		observe.NewCounter("weir_history_seconds_total", "Time that the samples took.",
 			time.Duration(o.sampled.nanos.Load()).Seconds()),
 	}
-}
-
-func boolean(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func counter(name, help string, v float64) observe.Metric {
-	return observe.NewMetric(observe.Counter, name, help, v)
-}
-
-func gauge(name, help string, v float64) observe.Metric {
-	return observe.NewMetric(observe.Gauge, name, help, v)
 }
 
 // ServeScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.

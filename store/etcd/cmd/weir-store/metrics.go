@@ -27,22 +27,6 @@ func serveMetrics(ctx context.Context, address string, s *server.Server,
 	}
 }
 
-func gauge(name, help string, v float64) observe.Metric {
-	return observe.NewMetric(observe.Gauge, name, help, v)
-}
-
-func counter(name, help string, v uint64) observe.Metric {
-	return observe.NewMetric(observe.Counter, name, help, float64(v))
-}
-
-// number is 1 for true.
-func number(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 // serverMetrics are about the clients. No label has a name of one: there are as many as hosts.
 func serverMetrics(s *server.Server) []observe.Metric {
 	now, c := s.Gauges(), &s.Counters
@@ -67,28 +51,31 @@ func serverMetrics(s *server.Server) []observe.Metric {
 	requests.Add(float64(c.Joins.Load()), "kind", "join", "result", "done")
 	requests.Add(float64(c.JoinsRefused.Load()), "kind", "join", "result", "denied")
 	return []observe.Metric{connections, follows, requests,
-		gauge("weir_store_server_connections", "Connections of hosts, administrators and feeds.",
-			float64(now.Connections)),
-		gauge("weir_store_server_followers", "Connections that follow.", float64(now.Followers)),
-		gauge("weir_store_server_watches", "Watches of connections.", float64(now.Watches)),
-		gauge("weir_store_server_etcd_connected", "1 while the watch on etcd works.",
-			number(!now.Failing)),
-		counter("weir_store_server_etcd_failures_total", "How often the watch on etcd ended.",
-			c.StoreFailures.Load()),
-		gauge("weir_store_server_copy_full_ratio", "How full the copy is that weir-store and "+
-			"hosts keep, from 0 to 1; above 1 it is not followed.", now.CopyFull),
-		counter("weir_store_server_large_total", "How often what etcd has was not followed, "+
-			"since the copy would be too large.", c.Large.Load()),
-		counter("weir_store_server_overtaken_total", "Differences that ended, since a newer one "+
-			"of the same certificate began.", c.Overtaken.Load()),
-		counter("weir_store_server_slow_total", "Connections that ended, since there is no memory "+
-			"for what slow ones have not taken yet.", c.Slow.Load()),
-		counter("weir_store_server_throttled_total",
+		observe.NewGauge("weir_store_server_connections",
+			"Connections of hosts, administrators and feeds.", now.Connections),
+		observe.NewGauge("weir_store_server_followers", "Connections that follow.", now.Followers),
+		observe.NewGauge("weir_store_server_watches", "Watches of connections.", now.Watches),
+		observe.NewGauge("weir_store_server_etcd_connected", "1 while the watch on etcd works.",
+			observe.Bool(!now.Failing)),
+		observe.NewCounter("weir_store_server_etcd_failures_total",
+			"How often the watch on etcd ended.", c.StoreFailures.Load()),
+		observe.NewGauge("weir_store_server_copy_full_ratio",
+			"How full the copy is that weir-store and hosts keep, from 0 to 1; above 1 it is not "+
+				"followed.", now.CopyFull),
+		observe.NewCounter("weir_store_server_large_total",
+			"How often what etcd has was not followed, since the copy would be too large.",
+			c.Large.Load()),
+		observe.NewCounter("weir_store_server_overtaken_total",
+			"Differences that ended, since a newer one of the same certificate began.",
+			c.Overtaken.Load()),
+		observe.NewCounter("weir_store_server_slow_total",
+			"Connections that ended, since there is no memory for what slow ones have not taken "+
+				"yet.", c.Slow.Load()),
+		observe.NewCounter("weir_store_server_throttled_total",
 			"Transactions and reads that waited, since their certificate writes or reads much.",
 			c.Throttled.Load()),
-		counter("weir_store_server_no_space_total",
-			"Transactions that were refused, since the database is nearly full.",
-			c.NoSpace.Load())}
+		observe.NewCounter("weir_store_server_no_space_total",
+			"Transactions that were refused, since the database is nearly full.", c.NoSpace.Load())}
 }
 
 // memberMetrics are about the embedded member; none with an external etcd.
@@ -98,11 +85,12 @@ func memberMetrics(m *etcd.Member, full func() int) []observe.Metric {
 	}
 	is, known := m.Leader()
 	return []observe.Metric{
-		gauge("weir_store_server_leader", "1 on the leader of the members of etcd.", number(is)),
-		gauge("weir_store_server_leader_known", "1 while the member knows a leader.",
-			number(known)),
-		gauge("weir_store_server_database_bytes", "Size of the database on the disk.",
-			float64(m.Size())),
-		gauge("weir_store_server_database_full_ratio",
+		observe.NewGauge("weir_store_server_leader", "1 on the leader of the members of etcd.",
+			observe.Bool(is)),
+		observe.NewGauge("weir_store_server_leader_known", "1 while the member knows a leader.",
+			observe.Bool(known)),
+		observe.NewGauge("weir_store_server_database_bytes", "Size of the database on the disk.",
+			m.Size()),
+		observe.NewGauge("weir_store_server_database_full_ratio",
 			"How full the database is, from 0 to 1.", float64(full())/100)}
 }
