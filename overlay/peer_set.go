@@ -76,10 +76,7 @@ func (d *peerSet) connect() (err error) {
 	if d.ns, err = nl.CurrentNS(); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	if d.nl, err = nl.Open(d.ns); err != nil {
-		return fmt.Errorf("overlay: %w", err)
-	}
-	if err = d.nl.Within(requestTime); err != nil {
+	if d.nl, err = nl.OpenWithin(d.ns, requestTime); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	return nil

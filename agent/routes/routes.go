@@ -17,17 +17,7 @@ import (
 const slowest = 10 * time.Second
 
 // Open connects to rtnetlink, for requests that end within 10 seconds.
-func Open() (*nl.Conn, error) {
-	conn, err := nl.Open(nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.Within(slowest); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
+func Open() (*nl.Conn, error) { return nl.OpenWithin(nil, slowest) }
 
 // List returns the host's routes as engines take them.
 func List() ([]firewall.Route, error) {

@@ -155,17 +155,7 @@ const (
 const requestTimeout = 5 * time.Second
 
 // openNetlink connects for such requests. Many are made under locks that the watchdog looks at.
-func openNetlink() (*nl.Conn, error) {
-	c, err := nl.Open(nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Within(requestTimeout); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}
+func openNetlink() (*nl.Conn, error) { return nl.OpenWithin(nil, requestTimeout) }
 
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {

@@ -22,8 +22,12 @@ type Conn struct {
 }
 
 // Open connects to rtnetlink in ns, or in the namespace of the calling thread when ns is nil.
-func Open(ns *NS) (*Conn, error) {
-	h, err := open("netlink", ns, unix.NETLINK_ROUTE)
+func Open(ns *NS) (*Conn, error) { return OpenWithin(ns, requestTimeout) }
+
+// OpenWithin is Open with a bound for how long one request may take, for callers that cannot wait
+// as long as others may hold the kernel's lock.
+func OpenWithin(ns *NS, most time.Duration) (*Conn, error) {
+	h, err := open("netlink", ns, unix.NETLINK_ROUTE, most)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +36,7 @@ func Open(ns *NS) (*Conn, error) {
 
 // open connects to a family of netlink in ns, or in the namespace of the calling thread when ns is
 // nil.
-func open(what string, ns *NS, family int) (*netlink.Handle, error) {
+func open(what string, ns *NS, family int, most time.Duration) (*netlink.Handle, error) {
 	at := netns.None()
 	if ns != nil {
 		at = netns.NsHandle(ns.Fd())
@@ -41,16 +45,12 @@ func open(what string, ns *NS, family int) (*netlink.Handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", what, err)
 	}
-	if err := h.SetSocketTimeout(requestTimeout); err != nil {
+	if err := h.SetSocketTimeout(most); err != nil {
 		h.Close()
 		return nil, fmt.Errorf("open %s: %w", what, err)
 	}
 	return h, nil
 }
-
-// Within bounds how long one request may take, for callers that cannot wait as long as others may
-// hold the kernel's lock.
-func (c *Conn) Within(most time.Duration) error { return c.h.SetSocketTimeout(most) }
 
 // Close closes the connection. Requests under way fail.
 func (c *Conn) Close() { c.h.Close() }

@@ -52,7 +52,7 @@ type Listener struct {
 
 // openSockDiag connects to sock_diag(7) in ns, or in the namespace of the calling thread.
 func openSockDiag(ns *NS) (*netlink.Handle, error) {
-	return open("sock_diag", ns, unix.NETLINK_INET_DIAG)
+	return open("sock_diag", ns, unix.NETLINK_INET_DIAG, requestTimeout)
 }
 
 // Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of
