@@ -100,8 +100,8 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	if keep {
 		return errors.Join(append(errs, sweepState(p))...)
 	}
-	errs = append(errs, removeFile(rules.PanicFile(p.Saved())), removeFile(p.Saved()),
-		removeFile(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), os.RemoveAll(p.Store()),
+	errs = append(errs, atomicfile.Remove(rules.PanicFile(p.Saved())), atomicfile.Remove(p.Saved()),
+		atomicfile.Remove(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), os.RemoveAll(p.Store()),
 		removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }
@@ -114,7 +114,7 @@ func removeLeftovers(p Paths) error {
 		files, err := filepath.Glob(filepath.Join(p.State(), name))
 		errs = append(errs, err)
 		for _, f := range files {
-			errs = append(errs, removeFile(f))
+			errs = append(errs, atomicfile.Remove(f))
 		}
 	}
 	return errors.Join(errs...)
@@ -124,15 +124,8 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.RemoveLeftovers(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), removeFile(p.Docker()),
-		removeFile(filepath.Join(p.Run(), dirlock.FileName)), p.removeEmpty(p.Run()))
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(atomicfile.Remove(p.Socket()), atomicfile.Remove(p.ReadSocket()), atomicfile.Remove(p.Docker()),
+		atomicfile.Remove(filepath.Join(p.Run(), dirlock.FileName)), p.removeEmpty(p.Run()))
 }
 
 // removePins takes the directory of the pins away, and what only their mount needed.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/weirnet/weir/internal/atomicfile"
 )
 
 // RemoveTraces takes away what peers have left: routes, the socket for wg(8), the record, and the
@@ -19,7 +21,7 @@ func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error 
 		if keep {
 			return bad
 		}
-		return errors.Join(bad, removeFile(f.Key), removeFile(f.Timestamps))
+		return errors.Join(bad, atomicfile.Remove(f.Key), atomicfile.Remove(f.Timestamps))
 	}
 	r, err := readRecord(f.Record)
 	if err != nil && !errors.Is(err, errDamaged) {
@@ -33,7 +35,7 @@ func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error 
 	}
 	errs = append(errs, deleteBlackholesOf(func(netip.Prefix) bool { return true }))
 	if r.Interface != "" {
-		errs = append(errs, removeFile(filepath.Join(f.UAPI, r.Interface+".sock")),
+		errs = append(errs, atomicfile.Remove(filepath.Join(f.UAPI, r.Interface+".sock")),
 			removeEmpty(f.UAPI))
 	}
 	if keep {
@@ -42,14 +44,7 @@ func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error 
 	aside, err := filepath.Glob(f.Record + ".*")
 	errs = append(errs, err)
 	for _, file := range append(aside, f.Record, f.Key, f.Timestamps) {
-		errs = append(errs, removeFile(file))
+		errs = append(errs, atomicfile.Remove(file))
 	}
 	return errors.Join(errs...)
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

@@ -101,7 +101,7 @@ func (p *Pending) Commit() error {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(p.path))
+	return SyncDir(filepath.Dir(p.path))
 }
 
 func (p *Pending) rename() error { return os.Rename(p.temp, p.path) }
@@ -121,7 +121,7 @@ func Replace(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 // Create writes a file that must not exist; the error is fs.ErrExist if it does. A crash leaves
@@ -135,7 +135,7 @@ func Create(path string, data []byte) error {
 			return unix.Linkat(unix.AT_FDCWD, name, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 		})
 		if err == nil {
-			return syncDir(dir)
+			return SyncDir(dir)
 		}
 	}
 	// The errors of open(2) for O_TMPFILE on a file system or kernel without it.
@@ -154,7 +154,7 @@ func Create(path string, data []byte) error {
 	if err := os.Link(f.Name(), path); err != nil { // unlike rename, fails if the file exists
 		return err
 	}
-	return syncDir(dir)
+	return SyncDir(dir)
 }
 
 // finish writes a new file, syncs it to disk and closes it.
@@ -180,7 +180,7 @@ func Remove(path string) error {
 		}
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 // LinkAside gives a file a second name and returns it: PATH.WHY-TIME, with the time of the last
@@ -208,7 +208,7 @@ func LinkAside(path, why string) (aside string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return aside, syncDir(filepath.Dir(path))
+	return aside, SyncDir(filepath.Dir(path))
 }
 
 // MoveAside renames a file to the name that LinkAside gives it.
@@ -272,11 +272,11 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
+	return SyncDir(parent)
 }
 
-// syncDir syncs the entries of a directory to disk.
-func syncDir(dir string) error {
+// SyncDir syncs the entries of a directory to disk.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

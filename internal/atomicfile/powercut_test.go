@@ -53,7 +53,7 @@ func TestPowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		after("renamed", before, text)
-		if err := syncDir(filepath.Dir(path)); err != nil {
+		if err := SyncDir(filepath.Dir(path)); err != nil {
 			t.Fatal(err)
 		}
 		after("committed", text)

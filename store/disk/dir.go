@@ -34,7 +34,8 @@ func Open(path string) (*Dir, State, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, State{}, err
 	}
-	if err := errors.Join(os.Chmod(path, 0o700), syncDir(filepath.Dir(path))); err != nil {
+	err := errors.Join(os.Chmod(path, 0o700), atomicfile.SyncDir(filepath.Dir(path)))
+	if err != nil {
 		return nil, State{}, err
 	}
 	if err := atomicfile.RemoveLeftovers(path); err != nil {
@@ -220,7 +221,7 @@ func (d *Dir) WriteSnapshot(s Snapshot) error {
 		return err
 	}
 	d.step()
-	if err := syncDir(d.path); err != nil {
+	if err := atomicfile.SyncDir(d.path); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	d.log = log
@@ -268,15 +269,7 @@ func (d *Dir) rename(from, to string) error {
 		return err
 	}
 	d.step()
-	return syncDir(d.path)
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return atomicfile.SyncDir(d.path)
 }
 
 // Close ends the use of the directory; what was appended is on the disk.

@@ -34,7 +34,7 @@ func RemoveOtherCluster(dir string, joined cluster.Serial) error {
 			return err
 		}
 	}
-	if err := syncDir(dir); err != nil {
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return err
 	}
 	return atomicfile.Remove(filepath.Join(dir, "version"))
