@@ -34,7 +34,7 @@ func newTunnelChange(t *testing.T) *tunnelChange {
 		clear: clearCount(t, elsewhere, "eth0", netip.MustParsePrefix("10.88.2.0/24"))}
 	h.meet()
 	web, webPod := h.right.attach("web")
-	echoAt(t, web, 80, 81)
+	echoes(t, web, 80, 81)
 	c.client, _ = h.left.attach("client")
 	c.web = webPod.Addrs[0]
 	for _, from := range []*nstest.Node{h.left.host, c.client} {
@@ -182,7 +182,7 @@ func TestKernelTunnelFailover(t *testing.T) {
 	h.right.weir("peer", "add", "left", "--key", left, "--endpoint",
 		"10.67.1.1:51820,10.66.0.1:51820", "--pods", "10.88.1.0/24")
 	web, webPod := h.right.attach("web")
-	echoAt(t, web, 80)
+	echoes(t, web, 80)
 	client, _ := h.left.attach("client")
 	began := time.Now()
 	c := answers(t, client, webPod.Addrs[0], 80) // no host has the first endpoint

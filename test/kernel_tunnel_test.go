@@ -29,19 +29,6 @@ const (
 	byUser   = "backend = \"user\"\n"
 )
 
-// echoAt lets a pod send back what comes to some TCP ports.
-func echoAt(t *testing.T, pod *nstest.Node, ports ...uint16) {
-	t.Helper()
-	for _, port := range ports {
-		l, err := pod.Listen("tcp", fmt.Sprintf("[::]:%d", port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		go nstest.Echo(l)
-	}
-}
-
 // callPod connects to a port of a pod, within some time.
 func callPod(from *nstest.Node, to netip.Addr, port uint16, most time.Duration) (net.Conn, error) {
 	deadline := time.Now().Add(most)
@@ -136,7 +123,7 @@ add allow icmp from any to any keep-state
 `)
 			h.meet()
 			web, webPod := h.right.attach("web")
-			echoAt(t, web, 80, 81, 82, 83)
+			echoes(t, web, 80, 81, 82, 83)
 			client, _ := h.left.attach("client")
 			at := webPod.Addrs[0]
 			for _, a := range webPod.Addrs {
