@@ -37,7 +37,7 @@ func (n *Node) clusterParts() cluster.Parts {
 		Pods:  n.ownPods, FirstCopy: n.clearUnfilled}
 }
 
-// addPeer adds a peer that is no host of the cluster, or changes it.
+// addPeer adds or changes a peer that is not a host of the cluster.
 func (n *Node) addPeer(r api.AddPeer) (api.Done, error) {
 	if n.cluster != nil {
 		if err := n.cluster.CheckByHand(r.Name); err != nil {
@@ -47,7 +47,7 @@ func (n *Node) addPeer(r api.AddPeer) (api.Done, error) {
 	return n.peers.Add(r)
 }
 
-// removePeer removes a peer that is no host of the cluster.
+// removePeer removes a peer that is not a host of the cluster.
 func (n *Node) removePeer(r api.RemovePeer) (api.Done, error) {
 	if n.cluster != nil {
 		if err := n.cluster.CheckByHand(r.Name); err != nil {

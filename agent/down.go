@@ -124,8 +124,9 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.RemoveLeftovers(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(atomicfile.Remove(p.Socket()), atomicfile.Remove(p.ReadSocket()), atomicfile.Remove(p.Docker()),
-		atomicfile.Remove(filepath.Join(p.Run(), dirlock.FileName)), p.removeEmpty(p.Run()))
+	return errors.Join(atomicfile.Remove(p.Socket()), atomicfile.Remove(p.ReadSocket()),
+		atomicfile.Remove(p.Docker()), atomicfile.Remove(filepath.Join(p.Run(), dirlock.FileName)),
+		p.removeEmpty(p.Run()))
 }
 
 // removePins takes the directory of the pins away, and what only their mount needed.

@@ -8,19 +8,25 @@ import (
 // its first packet on, and named "pod:NAME" to the rules; the kernel engine also gets the pod
 // itself, for its fast path.
 type path struct {
-	forward.Forwarder
-	hooks Hooks
-	links Links
+	engine forward.Forwarder
+	hooks  Hooks
+	links  Links
 }
 
 func (p path) SetEndpoint(e forward.Endpoint) error {
 	if err := p.hooks.AddPod(e.Index, e.Name); err != nil {
 		return err
 	}
-	return p.Forwarder.SetEndpoint(e)
+	return p.engine.SetEndpoint(e)
 }
 
 func (p path) DeleteEndpoint(index uint32) error {
 	p.links.ExpectRemoval(index)
-	return p.Forwarder.DeleteEndpoint(index)
+	return p.engine.DeleteEndpoint(index)
 }
+
+func (p path) Endpoints() ([]forward.EndpointCounters, error) { return p.engine.Endpoints() }
+
+func (p path) SetPublished(ports []forward.Published) error { return p.engine.SetPublished(ports) }
+
+func (p path) SetMasquerade(m forward.Masquerade) error { return p.engine.SetMasquerade(m) }
