@@ -60,7 +60,7 @@ type bind struct {
 	readErrors atomic.Uint64
 	spoofed    atomic.Uint64 // see Stats
 	// Handshakes, see Stats.
-	begun, answered, byOther, accepted atomic.Uint64
+	begun, answered, byOther, accepted, handshakesFull atomic.Uint64
 
 	waits      waitCounts
 	handshakes handshakes

@@ -150,6 +150,8 @@ type Stats struct {
 	// of Answered: not by the endpoint that was tried first
 	AnsweredByOther uint64
 	Accepted        uint64 // handshakes of peers that this node answered
+	// handshake messages that were dropped because too many waited, of whichever host
+	HandshakesFull uint64
 }
 
 // Stats returns the counters.
@@ -164,6 +166,7 @@ func (d *Device) Stats() Stats {
 		WaitFull: d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
 		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
+		HandshakesFull: d.bind.handshakesFull.Load(),
 	}
 	for _, p := range d.bind.allPeers() {
 		s.Moves += p.moves.Load()

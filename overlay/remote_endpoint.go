@@ -47,6 +47,9 @@ func (a *remoteEndpoint) Responded(key [32]byte, index uint32) {
 	}
 }
 
+// Dropped implements device.HandshakeEndpoint.
+func (a *remoteEndpoint) Dropped() { a.bind.handshakesFull.Add(1) }
+
 // ClearSrc implements conn.Endpoint; the next packet brings a new address.
 func (a *remoteEndpoint) ClearSrc() {}
 

@@ -33,7 +33,7 @@ type edit struct{ theirs, ours string }
 // new. Two copies of a response then make two sessions with the same keys and counters, and two of
 // an initiation leave the ends with different keys. So each looks again when it holds the lock.
 //
-// The library tells no endpoint that a handshake message from it is authentic.
+// The library tells no endpoint that a handshake message from it is authentic, or was dropped.
 //
 // A handshake message that waits keeps all of the memory that it was read into: a thousand, which
 // any host can send, keep 128 MiB. So each is copied.
@@ -93,6 +93,7 @@ var edits = map[string][]edit{
 			}:
 			default:
 				small.decRef()
+				dropped(meta.Endpoint)
 			}
 `},
 		{`			peer.SendHandshakeResponse()

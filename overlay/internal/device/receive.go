@@ -223,6 +223,7 @@ func (device *Device) RoutineReceiveIncoming(maxBatchSize int, recv conn.Receive
 			}:
 			default:
 				small.decRef()
+				dropped(meta.Endpoint)
 			}
 		}
 		for peer, elemsContainer := range elemsByPeer {

@@ -16,7 +16,7 @@ import (
 )
 
 // HandshakeEndpoint is a conn.Endpoint that learns which handshake messages from it are authentic
-// and new. The calls come from several goroutines.
+// and new, or were dropped. The calls come from several goroutines.
 type HandshakeEndpoint interface {
 	// Initiated is called for an initiation of the peer with this key. The goroutine that calls it
 	// sends the response next.
@@ -24,6 +24,8 @@ type HandshakeEndpoint interface {
 	// Responded is called for the response to our initiation with this index, before anything is
 	// sent in the new session.
 	Responded(key [32]byte, index uint32)
+	// Dropped is called for a handshake message that was dropped because too many wait.
+	Dropped()
 }
 
 func (peer *Peer) initiated(from conn.Endpoint) {
@@ -35,6 +37,12 @@ func (peer *Peer) initiated(from conn.Endpoint) {
 func (peer *Peer) responded(from conn.Endpoint, index uint32) {
 	if e, ok := from.(HandshakeEndpoint); ok {
 		e.Responded(peer.handshake.remoteStatic, index)
+	}
+}
+
+func dropped(from conn.Endpoint) {
+	if e, ok := from.(HandshakeEndpoint); ok {
+		e.Dropped()
 	}
 }
 

@@ -226,16 +226,27 @@ type (
 func (batchTUN) BatchSize() int  { return 128 }
 func (batchBind) BatchSize() int { return 128 }
 
+// dropCount counts the messages from an endpoint that were dropped.
+type dropCount struct {
+	conn.Endpoint
+	HandshakeEndpoint
+	n int
+}
+
+func (c *dropCount) Dropped() { c.n++ }
+
 // TestQueuedHandshakesAreSmall: what waits for the workers of handshakes holds memory for one
-// message, not all into which it was received: any host can send a thousand.
+// message, not all into which it was received: any host can send a thousand. Those for which there
+// is no place are counted.
 func TestQueuedHandshakesAreSmall(t *testing.T) {
 	d, _ := bare(t)
 	d.tun.device, d.net.bind = batchTUN{}, batchBind{}
 	d.PopulatePools()
-	d.queue.handshake = newHandshakeQueue(DefaultQueueHandshakeSize)
+	const count = 100
+	d.queue.handshake = newHandshakeQueue(count - 5)
 	d.queue.decryption = newInboundQueue(1)
 	d.net.stopping.Add(1)
-	const count = 100
+	from := new(dropCount)
 	sent := byte(0)
 	receive := func(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 		if sent == count {
@@ -245,12 +256,16 @@ func TestQueuedHandshakesAreSmall(t *testing.T) {
 		slab[0], slab[100] = MessageInitiationType, sent
 		slab[200] = 9 // of no type
 		sent++
-		packets[0] = conn.ReceivedPacket{Offset: 0, Size: MessageInitiationSize}
+		packets[0] = conn.ReceivedPacket{Offset: 0, Size: MessageInitiationSize,
+			Endpoint: from}
 		packets[1] = conn.ReceivedPacket{Offset: 200, Size: MessageInitiationSize}
 		return 2, nil
 	}
 	d.RoutineReceiveIncoming(2, receive)
-	for want := range byte(count) {
+	if from.n != 5 {
+		t.Errorf("%d dropped messages are counted, not 5", from.n)
+	}
+	for want := range byte(count - 5) {
 		e := <-d.queue.handshake.c
 		if len(e.packet) != MessageInitiationSize || e.packet[0] != MessageInitiationType ||
 			e.packet[100] != want {
