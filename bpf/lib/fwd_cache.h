@@ -124,8 +124,8 @@ static __always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
 	w->target.limited = limits_of(to);
 }
 
-// fwd_fill fills the entry of the packet's addresses. Neighbour discovery of a pod is not cached:
-// it depends on more than addresses.
+// fwd_fill fills the entry of the packet's addresses. It is not cached who sends neighbour
+// discovery or what the stack has looped back: that depends on more than addresses.
 __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 {
 	struct forwarding *f = forwarding_settings();
@@ -167,7 +167,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 	w->dst_hi = p->dst_hi;
 	w->dst_lo = p->dst_lo;
 	w->recv = p->recv;
-	if (!from || is_own(p, from))
+	if (from ? is_own(p, from) : !may_have_host_source(skb, p))
 		w->serial = serial;
 	return 0;
 }

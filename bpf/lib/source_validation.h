@@ -78,16 +78,23 @@ static __always_inline __u32 iface_sysctl_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
-// has_host_source: the packet came from outside and has an address of the host as its source. Not
-// so: what the stack itself looped back (multicast); an interface that accepts local sources; an
-// address that is the host's elsewhere only, a link-local one of another link or one of another
-// VRF; neighbour discovery. By the last the host learns that another host has its address.
+// may_have_host_source: the packet may have an address of the host as its source, other packets
+// with the same addresses may not: it is one that the stack itself looped back (multicast), or
+// neighbour discovery. By the last the host learns that another host has its address.
+static __always_inline int may_have_host_source(const struct __sk_buff *skb, const struct packet *p)
+{
+	return skb->pkt_type == PACKET_LOOPBACK || essential(p);
+}
+
+// has_host_source: the packet came from outside and has an address of the host as its source, which
+// it may not have. Not so: an interface that accepts local sources; an address that is the host's
+// elsewhere only, a link-local one of another link or one of another VRF.
 static __always_inline int has_host_source(struct __sk_buff *skb, const struct packet *p,
 					   struct forward *fwd, struct scratch *scratch)
 {
 	int near = p->version == 6 && is_local6(p->src_hi);
 
-	if (p->recv == LOOPBACK || skb->pkt_type == PACKET_LOOPBACK || essential(p))
+	if (p->recv == LOOPBACK || may_have_host_source(skb, p))
 		return 0;
 	if (near ? !is_address(p->recv, p->src_hi, p->src_lo) :
 		   !is_mine(p->version, p->src_hi, p->src_lo))

@@ -165,6 +165,34 @@ func TestSourcesFromTheNIC(t *testing.T) {
 	}
 }
 
+// TestNeighbourDiscoveryExemptsNoOther: beside pods, neighbour discovery from an address of the
+// host passes, so that the host learns of another host with its address. Then other packets with
+// the same addresses are refused all the same, on the same CPU.
+func TestNeighbourDiscoveryExemptsNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, openRules)
+	own := netip.MustParseAddr("2001:db8::1")
+	in := func(ip []byte) (code int32) {
+		code, _ = f.run(f.engine.objects.WeirIn, 0, f.nic.index,
+			slices.Concat(f.nic.mac[:], []byte{2, 0, 0, 0, 0, 9, 0x86, 0xdd}, ip))
+		return code
+	}
+	for _, to := range []netip.Addr{own, f.a.endpoint.Addrs[1]} {
+		header := build.IPv6{Src: own, Dst: to, HopLimit: 255}
+		f.must(onFirstCPU(func() error {
+			if code := in(enginetest.Packet(t, header, build.ICMPv6{Type: 136},
+				build.Data(own.AsSlice()))); code == wasShot {
+				t.Errorf("neighbour discovery to %s is refused", to)
+			}
+			if code := in(enginetest.Packet(t, header, build.UDP{SrcPort: 9, DstPort: 9},
+				build.Data(make([]byte, 20)))); code != wasShot {
+				t.Errorf("a datagram to %s: %d", to, code)
+			}
+			return nil
+		}))
+	}
+}
+
 // TestOwnAddressFromOutside: on a host without pods, a packet from outside with an address of the
 // host as its source makes no state and counts for no source, so that a flood of them refuses the
 // host nothing. What the stack itself loops back, and neighbour discovery, pass.
