@@ -68,6 +68,7 @@ func (n *Node) begin(ctx context.Context) error {
 	n.retry.Until(ctx, "interfaces that are not to be guarded still are", "weir doctor",
 		n.hooks.DetachOthers)
 	n.hooks.LogNew(before)
+	n.hooks.NoteForeign()
 	go n.hooks.Watch(ctx, &n.retry)
 	// Also where hooks were there before: an earlier start may have died between these and this.
 	n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.UnblockAll)

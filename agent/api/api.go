@@ -218,6 +218,16 @@ type Interface struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
 	Hook  string `json:"hook"` // tcx or clsact; tunnel: in user space
+	// the programs that packets meet before Weir's, in that order
+	Before []Before `json:"before,omitempty"`
+}
+
+// Before is a program of another owner that packets meet before Weir's at an interface.
+type Before struct {
+	Hook      string `json:"hook"`              // xdp, tcx or filter
+	Direction string `json:"direction"`         // in or out
+	Name      string `json:"name"`              // as its owner has called it
+	Program   uint32 `json:"program,omitempty"` // the kernel's id of it
 }
 
 // Skipped is an interface that is not guarded although the settings match it.

@@ -32,6 +32,9 @@ func (e *Pair) Hooked() ([]uint32, error) { return e.kernel.Hooked() }
 // RemovedHooks returns the interfaces of which another program has removed a hook.
 func (e *Pair) RemovedHooks() ([]uint32, error) { return e.kernel.RemovedHooks() }
 
+// Foreign returns the programs of others at the hooks.
+func (e *Pair) Foreign() ([]kernel.Foreign, error) { return e.kernel.Foreign() }
+
 // Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 func (e *Pair) Guarded() bool { return e.kernel.Guarded() }
 

@@ -38,6 +38,8 @@ type Engine interface {
 	Hooked() ([]uint32, error)
 	// RemovedHooks returns the interfaces of which another program has removed a hook.
 	RemovedHooks() ([]uint32, error)
+	// Foreign returns the programs of others at the hooks.
+	Foreign() ([]kernel.Foreign, error)
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 	Guarded() bool
 	// FollowNAT tries again what an instance of nat could not have, and returns what it has not.
@@ -87,6 +89,8 @@ type Hooks struct {
 	refused map[uint32]error
 	// guarded by mu; interfaces that are not to be guarded and whose hooks could not be removed
 	left map[uint32]firewall.Interface
+	// guarded by mu; the programs of others that come before ours, by interface index
+	before map[uint32][]api.Before
 }
 
 // NewHooks returns the hooks of a node that has attached none yet.
@@ -408,7 +412,8 @@ func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 	guarded = []api.Interface{}
 	for _, i := range h.config.Links.Interfaces() {
 		if hook, on := h.attached[i.Index]; on {
-			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
+			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook,
+				Before: h.before[i.Index]})
 		}
 		if i.Index == h.config.Tunnel.Index() && h.config.Tunnel.IsUserTunnel(i.Name) {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})

@@ -24,7 +24,7 @@ func (h *Hooks) Watch(ctx context.Context, retry *problem.Retrier) {
 // Suspect receives an element when Recheck is to be called.
 func (h *Hooks) Suspect() <-chan struct{} { return h.suspect }
 
-// Recheck attaches hooks again that another program has removed.
+// Recheck attaches hooks again that another program has removed, and notes who else decides.
 func (h *Hooks) Recheck() {
 	const about = "removed hooks"
 	removed, err := h.config.Engine.RemovedHooks()
@@ -34,6 +34,7 @@ func (h *Hooks) Recheck() {
 	} else {
 		h.config.Problems.Solved(about)
 	}
+	h.NoteForeign()
 	if len(removed) == 0 {
 		return
 	}

@@ -92,6 +92,12 @@ func printStatus(c *call, s api.Status) {
 		names = []string{"none"}
 	}
 	fmt.Fprintf(c.out, "interfaces: %s\n", strings.Join(names, ", "))
+	for _, i := range s.Interfaces {
+		if len(i.Before) > 0 {
+			fmt.Fprintf(c.out, "before the rules at %s: %s\n", c.show(i.Name),
+				beforeWords(c, i.Before))
+		}
+	}
 	if line := skippedLine(c, s.Skipped); line != "" {
 		fmt.Fprintln(c.out, line)
 	}
@@ -183,6 +189,16 @@ func printCluster(c *call, k *api.Cluster) {
 	if k.Claims > 0 {
 		fmt.Fprintf(c.out, "refused values of the store: %d\n", k.Claims)
 	}
+}
+
+// beforeWords names the programs of others that packets meet first.
+func beforeWords(c *call, all []api.Before) string {
+	var words []string
+	for _, b := range all {
+		words = append(words, fmt.Sprintf("%s %s %s (id %d)", b.Hook, b.Direction,
+			c.show(dash(b.Name)), b.Program))
+	}
+	return strings.Join(words, ", ")
 }
 
 // shownSkipped is how many interfaces of other programs the status names; -j names all.

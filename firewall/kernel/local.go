@@ -25,6 +25,9 @@ const (
 	localFilter = "localfilter"
 )
 
+// localName is the name of the program, and of its filter.
+const localName = "weir_local"
+
 // takeOwn lets the loopback take what comes in there from an address of the host's own, which it
 // does anyway with what never left it: answers of pods to the host come back that way. It
 // stays set; `weir down` restores it, as it does ip_forward.
@@ -95,7 +98,7 @@ func (e *Engine) filterLocalLocked() error {
 		}
 	}
 	if err := c.SetFilter(loopback, nl.BeforeEgress, e.objects.WeirLocal.FD(),
-		"weir_local"); err != nil {
+		localName); err != nil {
 		return fmt.Errorf("attach to the loopback: %w", err)
 	}
 	e.local = &local{}

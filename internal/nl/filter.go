@@ -1,7 +1,9 @@
 package nl
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -122,4 +124,40 @@ func (c *Conn) FilterName(link int, at FilterPlace) (name string, err error) {
 		return ifThere(err)
 	})
 	return name, err
+}
+
+// Filter is a tc filter of another program.
+type Filter struct {
+	Kind    string // "bpf", "flower", ...
+	Name    string // of a program of eBPF, as its owner has called it
+	Program uint32 // the kernel's id of that, or 0
+}
+
+// FiltersBefore returns the filters that packets meet before Weir's filter at a place of a link, in
+// that order.
+func (c *Conn) FiltersBefore(link int, at FilterPlace) ([]Filter, error) {
+	ours := filterOf(link, at)
+	list, err := read(fmt.Sprintf("list the filters of link %d", link),
+		func() ([]netlink.Filter, error) {
+			all, err := c.h.FilterList(byIndex(link), ours.Parent)
+			return all, ifThere(err)
+		})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(list, func(a, b netlink.Filter) int {
+		return cmp.Compare(a.Attrs().Priority, b.Attrs().Priority)
+	})
+	var all []Filter
+	for _, f := range list {
+		if f.Attrs().Priority >= ours.Priority {
+			break
+		}
+		one := Filter{Kind: f.Type()}
+		if b, ok := f.(*netlink.BpfFilter); ok {
+			one.Name, one.Program = b.Name, uint32(b.Id)
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }

@@ -89,6 +89,19 @@ func (c *Conn) Links() ([]Link, error) {
 	return links, nil
 }
 
+// XDPPrograms returns the links with a program of XDP, and the kernel's id of that; 0 if a link has
+// more than one.
+func (c *Conn) XDPPrograms() (map[int]uint32, error) {
+	list, err := read("list links", c.h.LinkList)
+	all := map[int]uint32{}
+	for _, l := range list {
+		if a := l.Attrs(); a.Xdp != nil && a.Xdp.Attached {
+			all[a.Index] = a.Xdp.ProgId
+		}
+	}
+	return all, err
+}
+
 // LinkByName finds a link. The error wraps ErrNoLink when there is none.
 func (c *Conn) LinkByName(name string) (Link, error) {
 	return findLink(fmt.Sprintf("find link %q", name), func() (netlink.Link, error) {
