@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,9 +56,29 @@ func (f *frames) hopFrame(from, to netip.AddrPort, l build.Layer) []byte {
 		s.SrcPort, s.DstPort = from.Port(), to.Port()
 		l, n = s, 18
 	}
-	ip := enginetest.Packet(f.t, build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l,
-		build.Data(make([]byte, n)))
-	return append(append(append([]byte(nil), f.nic.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0), ip...)
+	var header build.Layer = build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}
+	etherType := []byte{8, 0}
+	if from.Addr().Is6() {
+		header, etherType = build.IPv6{Src: from.Addr(), Dst: to.Addr(), HopLimit: 64},
+			[]byte{0x86, 0xdd}
+	}
+	return slices.Concat(f.nic.mac[:], []byte{2, 0, 0, 0, 0, 9}, etherType,
+		enginetest.Packet(f.t, header, l, build.Data(make([]byte, n))))
+}
+
+// endsOf returns the ends of such a packet, and whether it is a segment.
+func endsOf(frame []byte) (from, to netip.AddrPort, tcp bool) {
+	ip, size, at, proto := frame[linkHeader:], 4, 12, frame[linkHeader+9]
+	if ip[0]>>4 == 6 {
+		size, at, proto = 16, 8, ip[6]
+	}
+	l4 := ip[at+2*size:]
+	ends := [2]netip.AddrPort{}
+	for i := range ends {
+		a, _ := netip.AddrFromSlice(ip[at+i*size : at+(i+1)*size])
+		ends[i] = end(a, int(l4[2*i])<<8|int(l4[2*i+1]))
+	}
+	return ends[0], ends[1], proto == 6
 }
 
 // TestHostKeepsTheFastPath: packets of the host's established connections, and refused ones, take
@@ -115,10 +136,17 @@ func TestHostKeepsTheFastPath(t *testing.T) {
 
 // hostPathRules keep states for most, none for some, and refuse some.
 const hostPathRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
-	"add 3 allow udp from any to any 7\nadd 4 deny udp from any 53 to 10.88.0.2 in\n" +
+	"add 3 allow udp from any to any 7\n" +
+	"add 4 deny udp from any 53 to 10.88.0.2,fd00:88::2 in\n" +
 	"add 5 allow tcp from any to any setup keep-state\n" +
 	"add 6 allow udp from any to any keep-state\nadd 7 allow icmp from any to any\n" +
 	"add 8 allow ipv6-icmp from any to any\nadd 9 deny ip from any to any\n"
+
+// sixOf are the addresses of IPv6 that stand for those of IPv4 in half of the packets: some of them
+// have keys with a link.
+var sixOf = map[string]string{"192.0.2.1": "2001:db8::1", "192.0.2.2": "2001:db8::2",
+	"192.0.2.9": "fe80::9", "10.88.0.1": "fe80::1", "10.88.0.2": "fd00:88::2",
+	"10.88.0.3": "fd00:88::3", "127.0.0.9": "::1"}
 
 // hostMix makes random packets of the host, of pods and of others, which share ports.
 type hostMix struct {
@@ -130,7 +158,8 @@ type hostMix struct {
 func (m *hostMix) next() *hop {
 	r, link := m.r, m.podLinks[podA]
 	other := netip.MustParseAddr("192.0.2.9")
-	local := pick(r, hostAddr, hostAddr, hostAddr, netip.MustParseAddr("10.88.0.1"), podA)
+	local := pick(r, hostAddr, hostAddr, hostAddr, netip.MustParseAddr("10.88.0.1"), podA,
+		other)
 	port := func() int { return pick(r, 7, 53, 80, 666, 2000, 2000, 8080, 8081) }
 	remote := pick(r, outsideAddr, outsideAddr, outsideAddr, other, podA, podB, hostAddr,
 		netip.MustParseAddr("127.0.0.9"))
@@ -143,18 +172,17 @@ func (m *hostMix) next() *hop {
 	h := &hop{index: m.nic.index}
 	switch n := r.IntN(6); {
 	case n < 2 && len(m.seen) > 0: // an answer, or what the other end sends next
-		e := m.seen[r.IntN(len(m.seen))]
-		at := func(i int) netip.AddrPort {
-			return end(netip.AddrFrom4([4]byte(e[26+4*i:])), int(e[34+2*i])<<8|int(e[35+2*i]))
-		}
-		if from, to = at(1), at(0); r.IntN(4) == 0 {
+		var tcp bool
+		if to, from, tcp = endsOf(m.seen[r.IntN(len(m.seen))]); r.IntN(4) == 0 {
 			from, to = to, from
 		}
-		if l = build.Layer(build.UDP{}); e[23] == 6 {
+		if l = build.Layer(build.UDP{}); tcp {
 			s := (&natMatch{r: r}).segment()
 			l = build.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
 		}
-		if h.out = from.Addr() == hostAddr; !h.out && r.IntN(4) == 0 { // the stack has routed it
+		own := from.Addr().String()
+		h.out = own == "192.0.2.1" || own == "2001:db8::1"
+		if !h.out && r.IntN(4) == 0 { // the stack has routed it
 			h.out, h.recv = true, h.index
 		}
 	case n == 2:
@@ -165,6 +193,10 @@ func (m *hostMix) next() *hop {
 		to = end(pick(r, outsideAddr, outsideAddr, hostAddr, podB), port())
 	case n == 4: // the host to a pod
 		from, to, h.out, h.index = end(hostAddr, port()), end(podA, port()), true, link.index
+	}
+	if six := sixOf[from.Addr().String()]; six != "" && r.IntN(2) == 0 {
+		from = netip.AddrPortFrom(netip.MustParseAddr(six), from.Port())
+		to = netip.AddrPortFrom(netip.MustParseAddr(sixOf[to.Addr().String()]), to.Port())
 	}
 	h.what = fmt.Sprintf("%s > %s %+v, out %v", from, to, l, h.out)
 	h.frame = m.hopFrame(from, to, l)
@@ -227,12 +259,33 @@ func TestHostPacketsOnBothPaths(t *testing.T) {
 		return f.engine.SetPublished([]forward.Published{
 			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
 			{Proto: packet.ProtoUDP, Host: end(netip.IPv4Unspecified(), 8081), Pod: end(podA, 53)},
+			{Proto: packet.ProtoTCP, Host: end(netip.MustParseAddr("2001:db8::1"), 8080),
+				Pod: end(f.a.endpoint.Addrs[1], 80)},
+			{Proto: packet.ProtoUDP, Host: end(netip.IPv6Unspecified(), 8081),
+				Pod: end(f.a.endpoint.Addrs[1], 53)},
 		})
 	}))
 	first := testrand.Seed(t)
-	for n := range uint64(8) {
+	for n := range uint64(12) {
+		if n == 6 {
+			f.forwardToOthers()
+		}
 		f.bothPaths(t, first+n)
 	}
+}
+
+// forwardToOthers adds translations for a host behind this one: the rules see its packets twice.
+func (f *frames) forwardToOthers() {
+	other := netip.MustParseAddr("192.0.2.9")
+	f.must(f.engine.SetMasquerade(forward.Masquerade{Sources: podRanges, Except: podRanges,
+		Others: []forward.SourceNAT{{Source: netip.PrefixFrom(other, 32)}},
+		Ports:  []forward.PortRange{{First: 2000, Last: 2999}}}))
+	f.must(f.host.Do(func() error {
+		return f.engine.SetForwards([]forward.Published{
+			{Proto: packet.ProtoTCP, Host: end(hostAddr, 80), Pod: end(other, 80)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 2000), Pod: end(other, 53)},
+		})
+	}))
 }
 
 // bothPaths sends a sequence along the slow path, which the fast path has to repeat.
