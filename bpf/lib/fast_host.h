@@ -30,20 +30,10 @@ static __always_inline int may_be_translated(const struct packet *p, struct conf
 	return same >> 63;
 }
 
-// may_be_published: the packet may be for a published port.
+// may_be_published: the packet may be for a published port, or for an address that leads elsewhere.
 static __always_inline int may_be_published(const struct packet *p, struct forwarding *f)
 {
-	struct published_key k;
-
-	if (!f->published)
-		return 0;
-	if (f->masquerade & MASQUERADE_WHOLE)
-		return 1;
-	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
-	if (bpf_map_lookup_elem(&published, &k))
-		return 1;
-	published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
-	return bpf_map_lookup_elem(&published, &k) != NULL;
+	return f->published && (f->masquerade & MASQUERADE_WHOLE || find_port(p));
 }
 
 // is_plain_input: the slow path would neither refuse nor translate a packet that comes in, for its
