@@ -113,7 +113,11 @@ func (m *Manager) Panic(ctx context.Context, s *api.Session, tunnel uint16) erro
 		return fmt.Errorf("everything is denied, but a restart of the agent would lift that: %w",
 			unsaved)
 	}
-	m.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.ClientUID(ctx))
+	kept := "no session"
+	if s != nil {
+		kept = fmt.Sprintf("%s -> %s", s.From, s.To)
+	}
+	m.config.Log.Warn("panic: everything is denied", "but", kept, "uid", api.ClientUID(ctx))
 	return nil
 }
 
@@ -190,7 +194,7 @@ func (m *Manager) resumePanicLocked(first Version) (on bool, err error) {
 	}
 	if err != nil {
 		p.panicRecord = panicRecord{}
-		m.config.Log.Error("the record of the panic cannot be used: no session is spared",
+		m.config.Log.Error("the record of the panic cannot be used: no session is kept",
 			"err", err)
 		if next, err = p.rules(boot, m.names); err != nil {
 			return false, err

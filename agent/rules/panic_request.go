@@ -66,14 +66,14 @@ func (errNoSession) Hint() string {
 // checkSession refuses a session that the rules of a panic would not keep.
 func (x *Panics) checkSession(s *api.Session) error {
 	if s == nil {
-		return errNoSession{"no ssh session was found that could be spared"}
+		return errNoSession{"there is no ssh session to keep"}
 	}
 	if !s.From.IsValid() || !s.To.IsValid() {
 		return errNoSession{"the session has no valid addresses"}
 	}
 	if !x.IsMe(bare(s.To.Addr())) {
 		return errNoSession{fmt.Sprintf("the session to %s does not end at this host, so it "+
-			"cannot be spared", s.To)}
+			"cannot be kept", s.To)}
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (x *Panics) End(ctx context.Context) (api.Done, error) {
 	return m.done("the rules before the panic are in force"), nil
 }
 
-// adoptSession makes a state of the session that a panic has spared, as if the rules in force had
+// adoptSession makes a state of the session that a panic has kept, as if the rules in force had
 // let it begin: theirs are gone. Other connections that are still open do not come back.
 func (x *Panics) adoptSession(s *api.Session) (err error) {
 	x.Explainer.Manager.View(func(r Version, p *program.Program) {

@@ -75,7 +75,7 @@ func TestPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !flows(e, 5000, 22) || flows(e, 4000, 22) {
-		t.Error("not the session that asked last is spared")
+		t.Error("not the session that asked last is kept")
 	}
 	if p := b.config.Problems.All(); len(p) != 1 || !strings.Contains(p[0].Advice, "--end") {
 		t.Errorf("problems %+v", p)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weirnet/weir/agent/doctor"
 )
@@ -48,10 +49,16 @@ func printReport(c *call, r doctor.Report) {
 		}
 	}
 	t.Flush()
+	fmt.Fprintf(c.out, "\n%s\n", conclusion(r))
+}
+
+// conclusion is what the findings mean: features that this user may not try are not missing.
+func conclusion(r doctor.Report) string {
 	if r.Able {
-		fmt.Fprintln(c.out, "\nweir can guard interfaces on this machine.")
-	} else {
-		fmt.Fprintln(c.out,
-			"\nweir cannot guard interfaces on this machine: a required feature is missing.")
+		return "weir can guard interfaces on this machine."
 	}
+	if slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool { return f.Untried }) {
+		return "weir cannot guard interfaces as this user: as root, weir doctor tests more."
+	}
+	return "weir cannot guard interfaces on this machine: a required feature is missing."
 }

@@ -119,7 +119,7 @@ func missingHint(err error) string {
 	for path != "/" {
 		dir, name := filepath.Dir(path), filepath.Base(path)
 		if _, err := os.Stat(dir); err == nil {
-			return fmt.Sprintf("%s has no %s: ls %s", dir, name, dir)
+			return fmt.Sprintf("%s does not exist in %s: ls %s", name, dir, dir)
 		}
 		path = dir
 	}

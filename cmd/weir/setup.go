@@ -27,7 +27,7 @@ func setupCommand(c *call) action {
 		"print what was found and the rule file as JSON, change nothing")
 	force := c.Bool("force", false, "replace a rule file; the old one is kept under another name")
 	confirm := c.trialFlag(setupTrial,
-		"return to the previous rules after `TIME` (1m) without `weir confirm`")
+		"return to the previous rules after `TIME` without `weir confirm`")
 	return func() error {
 		n, err := c.nodeConfig("", nil)
 		if err != nil {

@@ -134,13 +134,13 @@ func printStatus(c *call, s api.Status) {
 			c.show(s.Trial.Name), s.Trial.LeftSeconds)
 	}
 	if p := s.Panic; p != nil {
-		spared := "nothing is spared"
+		kept := "no session is kept"
 		if p.Session != nil {
-			spared = fmt.Sprintf("the session from %s to %s is spared", p.Session.From,
+			kept = fmt.Sprintf("the session from %s to %s is kept", p.Session.From,
 				p.Session.To)
 		}
 		fmt.Fprintf(c.out, "panic: since %s, %s; weir panic --end\n",
-			p.Since.Local().Format(time.DateTime), spared)
+			p.Since.Local().Format(time.DateTime), kept)
 	}
 	fmt.Fprintf(c.out, "states: %d of %d", s.States, s.StatesMax)
 	if s.Adopted > 0 {

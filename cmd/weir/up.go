@@ -26,7 +26,7 @@ func upCommand(c *call) action {
 	last := c.Bool("last-resort", false,
 		"after a failed start: close the host unless rules are in force, then exit")
 	confirm := c.trialFlag(0,
-		"return to the rules before after `TIME` (30s) without `weir confirm`")
+		"return to the previous rules after `TIME` (30s) without `weir confirm`")
 	c.completeFlag("iface", interfaces)
 	// The unit passes the options of the agent on: a mistake in them keeps that from starting.
 	closes := func(mistake error) error {

@@ -199,11 +199,46 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 	cmd.InheritedFlags() // adds them to Flags
 	fmt.Fprintf(out, "%s\n\n%s.\n\n%s", brokenUsage(cmd.UseLine()), cmd.Short,
-		cmd.Flags().FlagUsagesWrapped(helpWidth))
+		flagTable(cmd.Flags()))
 }
 
 // helpWidth is how many columns a line of help has at most: those of a terminal of usual width.
 const helpWidth = 80
+
+// flagTable lists the flags with their texts. A flag that is wider than most has a line of its own,
+// so that the texts of all others are not narrow.
+func flagTable(flags *pflag.FlagSet) string {
+	const most = 29
+	var rows [][2]string
+	width := 0
+	for line := range strings.Lines(flags.FlagUsages()) {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		flag, text, _ := strings.Cut(line[indent:], "   ")
+		flag = line[:indent] + flag
+		rows = append(rows, [2]string{flag, strings.TrimSpace(text)})
+		if len(flag) <= most {
+			width = max(width, len(flag))
+		}
+	}
+	var out strings.Builder
+	for _, row := range rows {
+		line, indent := row[0], strings.Repeat(" ", width+3)
+		if len(line) > most {
+			out.WriteString(line + "\n")
+			line = ""
+		}
+		line = fmt.Sprintf("%-*s", len(indent), line)
+		for _, word := range strings.Fields(row[1]) {
+			if len(line)+len(word) > helpWidth {
+				out.WriteString(strings.TrimRight(line, " ") + "\n")
+				line = indent
+			}
+			line += word + " "
+		}
+		out.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return out.String()
+}
 
 // brokenUsage is a usage line in lines of at most helpWidth columns. A flag stays with its value.
 func brokenUsage(usage string) string {
@@ -244,12 +279,16 @@ func listCommands(w io.Writer, cmd *cobra.Command) {
 	if cmd.HasParent() {
 		fmt.Fprintln(w)
 	}
+	width := 0
+	for _, v := range commands() {
+		width = max(width, len(v.name))
+	}
 	for _, v := range commands() {
 		if heading := headings[v.name]; heading != "" && !cmd.HasParent() {
 			fmt.Fprintf(w, "\n%s\n", heading)
 		}
 		if first, _, _ := strings.Cut(v.name, " "); !cmd.HasParent() || first == cmd.Name() {
-			fmt.Fprintf(w, "  %-13s %s\n", v.name, v.brief)
+			fmt.Fprintf(w, "  %-*s  %s\n", width, v.name, v.brief)
 		}
 	}
 	fmt.Fprintf(w, "\nMore about a command: weir help COMMAND\n")

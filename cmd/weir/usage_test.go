@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,35 @@ func TestHelpFitsATerminal(t *testing.T) {
 		for l := range strings.Lines(out.String()) {
 			if n := len(strings.TrimSuffix(l, "\n")); n > helpWidth {
 				t.Errorf("weir %q: %d columns: %s", line, n, l)
+			}
+		}
+	}
+}
+
+// TestHelpIsAligned: the texts of commands and of flags begin in one column each. That of the flags
+// is in the left half, although some flags are wider.
+func TestHelpIsAligned(t *testing.T) {
+	lines := [][]string{{"help"}, {"help", "fw"}, {"help", "cluster"}}
+	for _, v := range commands() {
+		if v.name != "ipfw" && !strings.HasPrefix(v.args, "[OPTION]...") {
+			lines = append(lines, append([]string{"help"}, strings.Fields(v.name)...))
+		}
+	}
+	begins := regexp.MustCompile(`^  +(-\w, )?(-?-?\w+( \w+)?)(=\w+)?( [A-Z]\S*)?( +)\S`)
+	for _, line := range lines {
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), line, strings.NewReader(""), &out, &stderr); code != 0 {
+			t.Fatalf("weir %q: status %d, %s", line, code, &stderr)
+		}
+		columns := map[int]bool{}
+		for l := range strings.Lines(out.String()) {
+			if at := begins.FindStringSubmatchIndex(l); at != nil && at[13]-at[12] > 1 {
+				columns[at[13]] = true
+			}
+		}
+		for n := range columns {
+			if len(columns) != 1 || n > helpWidth/2 {
+				t.Errorf("weir %q: columns %v\n%s", line, columns, &out)
 			}
 		}
 	}

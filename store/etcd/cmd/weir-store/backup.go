@@ -73,8 +73,8 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	if *withoutKeys && *sign != "" {
-		return errors.New("without keys of administrators nothing is signed: give -sign or " +
-			"-without-keys, not both")
+		return errors.New("without keys of administrators nothing is signed: give --sign or " +
+			"--without-keys, not both")
 	}
 	file, err := os.Open(c.args[0])
 	if err != nil {

@@ -107,7 +107,7 @@ func (h home) config() (c config, err error) {
 	text, err := os.ReadFile(h.file(configFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, fmt.Errorf("%s does not exist: run weir cluster init first, or name the "+
-			"directory with -dir", h.file(configFile))
+			"directory with --dir", h.file(configFile))
 	}
 	if err != nil {
 		return c, err

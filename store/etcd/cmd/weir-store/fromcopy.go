@@ -183,7 +183,7 @@ func (h home) poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
 			return nil, fmt.Errorf("%s: %w", e.Key, err)
 		}
 		for _, p := range doc.Pools {
-			options = append(options, fmt.Sprintf("-pool %v:%d", p.Supernet, p.Bits))
+			options = append(options, fmt.Sprintf("--pool %v:%d", p.Supernet, p.Bits))
 		}
 	}
 	if len(options) > 0 {
@@ -192,7 +192,7 @@ func (h home) poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
 	}
 	if len(given) > 0 {
 		return nil, fmt.Errorf("the copy does not say of which pools hosts get ranges, and they "+
-			"have some, such as %v: add -pool NETWORK:LENGTH", given[0])
+			"have some, such as %v: add --pool NETWORK:LENGTH", given[0])
 	}
 	return []cluster.Pool{}, nil
 }
@@ -202,7 +202,7 @@ func withTexts(err error) error {
 	var missing *disk.MissingTextsError
 	if errors.As(err, &missing) {
 		return fmt.Errorf("%w: copy /var/lib/weir/store/texts of these hosts here, and name each "+
-			"copy with -texts DIR", err)
+			"copy with --texts DIR", err)
 	}
 	return err
 }
@@ -211,7 +211,7 @@ func withTexts(err error) error {
 // signature.
 func withoutKeys(entries []store.Entry, known cluster.KeyList) ([]store.Entry, error) {
 	if known.Locked() {
-		return nil, errors.New("the host of the copy demands signed rules: leave -without-keys " +
+		return nil, errors.New("the host of the copy demands signed rules: leave --without-keys " +
 			"away")
 	}
 	return slices.DeleteFunc(entries, func(e store.Entry) bool {
@@ -245,9 +245,9 @@ func restoreKey(entries []store.Entry, known cluster.KeyList, file string,
 		key = own.Key
 	}
 	if !l.Has(admin.KeyOf(key)) {
-		return nil, errors.New("hosts demand the signature of another administrator: give -sign " +
+		return nil, errors.New("hosts demand the signature of another administrator: give --sign " +
 			"FILE with the credential of that one; if the rules were never signed, someone else " +
-			"has written the keys: leave them out (-without-keys)")
+			"has written the keys: leave them out (--without-keys)")
 	}
 	return key, nil
 }

@@ -273,7 +273,7 @@ func fromCopyGarbage(t *testing.T, garbage string) {
 	}
 	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
 		"-from-copy", from}
-	if said := a.fails(t, again...); !strings.Contains(said, "add -pool NETWORK:LENGTH") {
+	if said := a.fails(t, again...); !strings.Contains(said, "add --pool NETWORK:LENGTH") {
 		t.Errorf("without pools: %s", said)
 	}
 	a.run(t, append(again, "-pool", "10.64.0.0/12:24")...)

@@ -57,11 +57,11 @@ func grow(ctx context.Context, c *call) error {
 	}
 	if *own != "" {
 		if err := checkAddress(*own); err != nil {
-			return c.wrong("-peer %v", err)
+			return c.wrong("--peer %v", err)
 		}
 	}
 	if !isPort(*other) {
-		return c.wrong("-peer-port %q is not a port", *other)
+		return c.wrong("--peer-port %q is not a port", *other)
 	}
 	h, cfg, d, err := c.connect(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (h home) openToPeers(ctx context.Context, c *call, cfg config, d *etcd.Driv
 	}
 	_, port, err := net.SplitHostPort(peer)
 	if err != nil {
-		return fmt.Errorf("-peer: %w", err)
+		return fmt.Errorf("--peer: %w", err)
 	}
 	list, err := d.Client().MemberList(ctx)
 	if err != nil {
@@ -242,10 +242,10 @@ func plan(ctx context.Context, d *etcd.Driver, cfg config, name, address, peerPo
 			a.remove = append(a.remove, m.ID)
 		case here:
 			return nil, fmt.Errorf("%s is a member already, which does not answer: start "+
-				"weir-store there; if its disk is lost, run grow -replace", a.at)
+				"weir-store there; if its disk is lost, run grow --replace", a.at)
 		default:
 			return nil, fmt.Errorf("the host at %s was added and does not have all data yet: run "+
-				"grow again for it; if it was a mistake, run this command with -replace, which "+
+				"grow again for it; if it was a mistake, run this command with --replace, which "+
 				"removes it", m.PeerURLs[0])
 		}
 	}
@@ -299,7 +299,7 @@ func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.Membe
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("a member does not run: %w; if its disk is lost, give the new "+
-				"host its address, and run grow -replace", err)
+				"host its address, and run grow --replace", err)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}

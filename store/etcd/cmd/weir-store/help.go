@@ -10,11 +10,11 @@ import (
 // helpWidth is how many columns a line of help has at most: those of a terminal of usual width.
 const helpWidth = 80
 
-// printFlags lists flags as PrintDefaults does, in lines of at most helpWidth columns.
+// printFlags lists flags, as the pages write them, in lines of at most helpWidth columns.
 func printFlags(to io.Writer, flags *flag.FlagSet) {
 	flags.VisitAll(func(f *flag.Flag) {
 		name, usage := flag.UnquoteUsage(f)
-		fmt.Fprintln(to, strings.TrimRight("  -"+f.Name+" "+name, " "))
+		fmt.Fprintln(to, strings.TrimRight("  --"+f.Name+" "+name, " "))
 		switch f.DefValue {
 		case "", "0", "false", "0s", "[]":
 		default:

@@ -22,7 +22,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 			t.Fatalf("%q: %v", line, err)
 		}
 		if !strings.HasPrefix(text.String(), "usage: weir-store ") ||
-			len(line) > 1 && !strings.Contains(text.String(), "\n  -dir string\n") {
+			len(line) > 1 && !strings.Contains(text.String(), "\n  --dir string\n") {
 			t.Errorf("%q prints\n%s", line, &text)
 		}
 		for l := range strings.Lines(text.String()) {

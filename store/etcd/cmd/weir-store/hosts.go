@@ -112,7 +112,7 @@ func remove(ctx context.Context, c *call) error {
 func (h home) mayRemove(ctx context.Context, s store.Store) error {
 	list, _, err := h.list(ctx, s)
 	if list.Locked() {
-		return errors.New("hosts accept only signed removals: give -sign FILE with the " +
+		return errors.New("hosts accept only signed removals: give --sign FILE with the " +
 			"credential of an administrator")
 	}
 	if errors.Is(err, cluster.ErrDocument) { // hosts take no keys from it

@@ -160,7 +160,7 @@ func (c *call) founding() (*founding, error) {
 	c.flags.StringVar(&f.Address, "address", "", "HOST:PORT that hosts connect to; default: "+
 		"the name of this host and port "+defaultPort)
 	c.flags.StringVar(&f.Listen, "listen", "", "ADDRESS:PORT to listen at; default: all "+
-		"addresses, the port of -address")
+		"addresses, the port of --address")
 	c.flags.Var(&pools, "pool", "NETWORK:LENGTH that hosts get ranges of pod addresses from, "+
 		"such as 10.64.0.0/12:24; may be repeated")
 	c.flags.StringVar(&f.admin, "admin", "admin", "name of the first administrator")
@@ -169,18 +169,18 @@ func (c *call) founding() (*founding, error) {
 	c.flags.StringVar(&f.copyDir, "from-copy", "", "make a cluster again whose stores are all "+
 		"lost, with the copy of a host in `DIR`, usually /var/lib/weir/store; ca.pem of the "+
 		"cluster has to be in the directory of the store")
-	c.flags.Var(&f.texts, "texts", "with -from-copy, `DIR` with rules that other hosts have; may "+
+	c.flags.Var(&f.texts, "texts", "with --from-copy, `DIR` with rules that other hosts have; may "+
 		"be repeated")
-	c.flags.StringVar(&f.sign, "sign", "", "with -from-copy, `FILE` with the credential of an "+
-		"administrator that signs the rules; default: that of -admin-file")
-	c.flags.BoolVar(&f.withoutKeys, "without-keys", false, "with -from-copy, leave out the keys "+
+	c.flags.StringVar(&f.sign, "sign", "", "with --from-copy, `FILE` with the credential of an "+
+		"administrator that signs the rules; default: that of --admin-file")
+	c.flags.BoolVar(&f.withoutKeys, "without-keys", false, "with --from-copy, leave out the keys "+
 		"of administrators, which someone else has written into the store of a cluster whose "+
 		"rules are not signed")
 	c.flags.BoolVar(&f.signed, "signed", false, "hosts demand the signature of an "+
 		"administrator on all rules: first of this one, then see weir cluster keys")
 	c.flags.Var(&endpoints, "etcd", "URL of an external etcd; may be repeated. Default: embedded")
 	c.flags.StringVar(&e.Certificate, "etcd-cert", "", "certificate for the external etcd")
-	c.flags.StringVar(&e.Key, "etcd-key", "", "key of the certificate of -etcd-cert")
+	c.flags.StringVar(&e.Key, "etcd-key", "", "key of the certificate of --etcd-cert")
 	c.flags.StringVar(&e.CA, "etcd-ca", "", "certificate of the external etcd's CA")
 	if err := c.parse(); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (c *call) founding() (*founding, error) {
 	}
 	f.Address = withPort(f.Address)
 	if err := checkAddress(f.Address); err != nil {
-		return nil, c.wrong("-address %v", err)
+		return nil, c.wrong("--address %v", err)
 	}
 	if f.Listen == "" {
 		_, port, err := net.SplitHostPort(f.Address)
@@ -204,14 +204,14 @@ func (c *call) founding() (*founding, error) {
 		}
 		f.Listen = ":" + port
 	} else if err := checkListen(f.Listen); err != nil {
-		return nil, c.wrong("-listen %v", err)
+		return nil, c.wrong("--listen %v", err)
 	}
 	if err := c.checkTogether(); err != nil {
 		return nil, err
 	}
 	for _, at := range endpoints {
 		if u, err := url.Parse(at); err != nil || u.Host == "" {
-			return nil, c.wrong("-etcd %q is not a URL, such as https://10.0.0.1:2379", at)
+			return nil, c.wrong("--etcd %q is not a URL, such as https://10.0.0.1:2379", at)
 		}
 	}
 	if len(endpoints) > 0 {
@@ -232,11 +232,11 @@ func (c *call) checkTogether() error {
 		{"without-keys", "from-copy"}, {"etcd-ca", "etcd"}, {"etcd-cert", "etcd"},
 		{"etcd-cert", "etcd-key"}, {"etcd-key", "etcd-cert"}} {
 		if given[pair[0]] && !given[pair[1]] {
-			return c.wrong("-%s needs -%s", pair[0], pair[1])
+			return c.wrong("--%s needs --%s", pair[0], pair[1])
 		}
 	}
 	if given["from-copy"] && given["signed"] {
-		return c.wrong("-signed and -from-copy: whether rules are signed follows from the copy")
+		return c.wrong("--signed and --from-copy: whether rules are signed follows from the copy")
 	}
 	return nil
 }
@@ -247,21 +247,21 @@ func parsePools(texts []string) (pools []cluster.Pool, err error) {
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, ':')
 		if i < 0 || !strings.Contains(text[:i], "/") {
-			return nil, fmt.Errorf("-pool %s is not NETWORK:LENGTH, such as 10.64.0.0/12:24", text)
+			return nil, fmt.Errorf("--pool %s is not NETWORK:LENGTH, such as 10.64.0.0/12:24", text)
 		}
 		var p cluster.Pool
 		if p.Supernet, err = netip.ParsePrefix(text[:i]); err != nil {
-			return nil, fmt.Errorf("-pool %s: %w", text, err)
+			return nil, fmt.Errorf("--pool %s: %w", text, err)
 		}
 		if p.Bits, err = strconv.Atoi(text[i+1:]); err != nil {
-			return nil, fmt.Errorf("-pool %s: the length: %w", text, err)
+			return nil, fmt.Errorf("--pool %s: the length: %w", text, err)
 		}
 		if err := errors.Join(p.Check(), checkPods(p)); err != nil {
-			return nil, fmt.Errorf("-pool %s: %w", text, err)
+			return nil, fmt.Errorf("--pool %s: %w", text, err)
 		}
 		for _, other := range pools {
 			if other.Supernet.Overlaps(p.Supernet) {
-				return nil, fmt.Errorf("-pool %s overlaps %v", text, other.Supernet)
+				return nil, fmt.Errorf("--pool %s overlaps %v", text, other.Supernet)
 			}
 		}
 		pools = append(pools, p)

@@ -61,8 +61,8 @@ func (c *call) parse() error {
 	c.flags.Usage = func() {}
 	for rest := c.given; ; rest = rest[1:] {
 		if err := c.flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(c.out, "usage: weir-store %s [options] %s\n%s\n", c.command.name,
-				c.command.args, c.command.help)
+			fmt.Fprintf(c.out, "usage: weir-store %s\n%s\n", strings.TrimSpace(c.command.name+
+				" [options] "+c.command.args), c.command.help)
 			printFlags(c.out, c.flags)
 			return err
 		} else if err != nil {
@@ -82,7 +82,7 @@ func (c *call) parse() error {
 	names := strings.Fields(c.command.args)
 	switch n := len(c.args); {
 	case empty != "":
-		return c.wrong("the value of -%s is empty", empty)
+		return c.wrong("the value of --%s is empty", empty)
 	case n > len(names):
 		return c.wrong("unexpected %q", c.args[len(names)])
 	case n < len(names):

@@ -25,7 +25,7 @@ func TestReplacedMember(t *testing.T) {
 	file := filepath.Join(l.dir, "again.json")
 	words := []string{"-peer-port", c.peer, "-wait", "1s", "c", c.address, file}
 	if said := a.fails(t, append([]string{"grow"}, words...)...); !strings.Contains(said,
-		"grow -replace") {
+		"grow --replace") {
 		t.Errorf("it is a member: %s", said)
 	}
 	words[2], words[3] = "-replace", "-wait=1m"
