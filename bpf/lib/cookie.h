@@ -344,9 +344,9 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	return 1;
 }
 
-// count_sent records in the state of a redeemed cookie what this segment sends. The state may be
-// that of another segment that carries the cookie, which was evaluated as its SYN: that moves no
-// numbers, and the acknowledgement of what it sends would be refused.
+// count_sent records in the state of a redeemed cookie what this segment sends. Another segment
+// that carries the cookie may have made the state. It was evaluated as its SYN, which moves no
+// numbers: without count_sent the acknowledgement of what this segment sends would be refused.
 static __always_inline void count_sent(const struct packet *p, const struct lookup *look)
 {
 	__u32 place = look->first_place;

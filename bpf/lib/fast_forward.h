@@ -18,9 +18,9 @@ static __always_inline int forwardable(struct fwd_entry *w, struct forwarding *f
 }
 
 // fast_age6 decrements the hop limit of an IPv6 header as age6 does, in less time. The header has
-// no checksum of its own, so the sum of the whole packet that a NIC has made (CHECKSUM_COMPLETE)
-// changes: by one in the upper byte of a word, as words lie in memory. Where there is no such sum
-// the helper does nothing.
+// no checksum of its own. So the sum of the whole packet that a NIC has made (CHECKSUM_COMPLETE)
+// changes by one, in the upper byte of a word in memory order. Without such a sum the helper does
+// nothing.
 static __always_inline void fast_age6(struct __sk_buff *skb, struct ip6 *h)
 {
 	h->hops--;

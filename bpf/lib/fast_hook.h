@@ -76,7 +76,7 @@ static __always_inline int fast_forward(struct __sk_buff *skb, struct cpu *c, st
 }
 
 // fast_hook evaluates a packet at an interface and forwards it, if its flow is established. It
-// returns what the program has to return, or FWD_CONTINUE: then the packet is as it was, and what
+// returns what the program has to return, or FWD_CONTINUE. Then the packet is as it was. What
 // slow_hook needs is in c, except for a packet with a mark of our own.
 static __always_inline int fast_hook(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				     __u32 l2, __u8 dir)

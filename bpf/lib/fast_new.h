@@ -37,8 +37,8 @@ static __always_inline int opens(const struct packet *p)
 //
 // Its cost is cold memory, so the order matters. First come all reads, then all atomic operations,
 // which wait for the reads. Last come the stores to the entry, from which nothing is read. Where
-// the processor keeps stores in order, the last store publishes the entry, and no store waits for
-// its line, only for the address of its page if that is not in the TLB. So fast_new looks for
+// the processor keeps stores in order, the last store publishes the entry. A store does not wait
+// for its line, only for the address of its page if that is not in the TLB. So fast_new looks for
 // duplicates while the entry is only claimed: of two claims, which are atomic, the later one sees
 // the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
 // settles it.

@@ -226,7 +226,7 @@ static __always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
 }
 
 // route_mtu is the MTU of the route to the packet's destination, at most `mtu`. bpf_fib_lookup uses
-// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack uses it always
+// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set. The stack always uses it
 // when it forwards. The agent fills the map route_mtus from the routes that it knows. An MTU there
 // may be too small: then the stack decides.
 static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)

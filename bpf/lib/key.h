@@ -55,8 +55,8 @@ static __always_inline __u64 off_link(__u64 hi)
 	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
 }
 
-// source_hi returns the upper half of an address of a key as a source counts by it: that of IPv6
-// with its link, since all links have the same link-local addresses.
+// source_hi returns the upper half of an address of a key, by which a source counts. That of IPv6
+// has its link, since all links have the same link-local addresses.
 static __always_inline __u64 source_hi(__u64 hi)
 {
 	return hi >> 48 == 0xfe80 && hi & ON_LINK_FOUR ? 0 : hi;

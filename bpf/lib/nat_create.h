@@ -29,8 +29,8 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 // same flow. With META_SOURCE the flow is masqueraded.
 enum { CONFLICT_STAYS, CONFLICT_ENDS_OTHER };
 
-// same_flow: the translation at look->place, whose inner tuple is the packet's, is one of the
-// packet's flow: the sender has begun it, and it is masqueraded or has the same tuple on the wire.
+// same_flow: the translation at look->place, which has the packet's inner tuple, belongs to the
+// packet's flow. The sender has begun it, and it is masqueraded or has the same tuple on the wire.
 // It changes look->key.
 static __always_inline int same_flow(struct cpu *c, struct lookup *look, struct config *cf,
 				     __u32 source)
@@ -165,8 +165,8 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 	return bpf_map_lookup_elem(&published, &k) != NULL;
 }
 
-// join_halves makes two new entries halves of each other and counts the translation. word is the
-// nat_word of the inner entry, cross META_CROSS or 0. struct nat shows if a rule with nat makes it.
+// join_halves makes two new entries halves of each other and counts the translation. It takes the
+// nat_word of the inner entry, and META_CROSS or 0. struct nat shows if a rule with nat makes it.
 // Not in nat_create, whose stack is in the longest chain.
 __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
@@ -256,9 +256,9 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	return REASON_NAT_PORTS;
 }
 
-// follow_first has the packet, whose translation could not be made, follow the one that another CPU
-// has made for the other of the flow's first packets, if it leads to where nat->new does, which the
-// rules have let pass. That CPU may have chosen another source port: then the state that the packet
+// follow_first is for a packet whose translation could not be made, since another CPU has made that
+// of the flow's other first packet. The packet follows that one if it leads to where nat->new does,
+// which the rules have let pass. It may have another source port: then the state that the packet
 // has made belongs to no flow. nat->new stays if it returns 0.
 __noinline int follow_first(struct cpu *c)
 {

@@ -5,8 +5,8 @@
 
 #include "forward.h"
 
-// A next hop as resolved by the agent: the address that gets the packet, the interface, and the MTU
-// of the route if it has one of its own. ifindex is 0 if there is no route.
+// A next hop as the agent has resolved it: the address that gets the packet, the interface, and the
+// route's own MTU, 0 if it has none. Without a route, ifindex is 0.
 struct hop {
 	struct address via;
 	__u32 ifindex;

@@ -3,8 +3,8 @@
 // came from.
 //
 // At egress it goes up the stack, which asks the IPsec policies of the host. At ingress it leaves
-// past them, so there is none to a packet whose answer a policy may want encrypted: it would quote
-// in the clear what may have come in encrypted.
+// past them. So there is no answer if a policy may want it encrypted: it would quote in the clear
+// what may have come in encrypted.
 //
 // The answer has the mark config.local_mark, by which the programs recognise it and let it pass.
 // Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. build.Reset

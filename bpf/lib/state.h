@@ -74,9 +74,9 @@ static __always_inline struct code *find_rule(struct walk *walk, void *image, __
 	return code_in(image, number(slot));
 }
 
-// masked_tuple sets m to what a limit counts by: the destination without its link, an IPv6 source
-// as its /64 (a link-local one as that of its link), since one host may have all addresses of that.
-// ports are those of the source << 16 | of the destination. A track that an earlier version made
+// masked_tuple sets m to what a limit counts by. One host may have all addresses of a /64, so that
+// is an IPv6 source, of its link if it is link-local. The destination is without its link. ports
+// has that of the source << 16 | that of the destination. A track that an earlier version made
 // for another source is not found again, and counts its states until they end.
 static __always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src,
 					 struct address *dst, __u32 ports, __u8 proto)
@@ -281,8 +281,8 @@ static __always_inline int from_port_client(__u32 flags)
 	return (flags & META_PORT_CLIENT) == META_PORT_CLIENT;
 }
 
-// is_other_flow: the packet and the flow of the state at a place have the same addresses and ports
-// in the pod, but only one of them goes through a published port. The packet does not replace the
+// is_other_flow: the packet and the state at a place have the same addresses and ports in the pod,
+// but only one of them goes through a published port. So the packet does not replace the
 // state. Defined in table_insert.h.
 __noinline int is_other_flow(struct cpu *c, __u32 place);
 

@@ -34,9 +34,9 @@ __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 enum { FIRST_TIME = 10000000 }; // ns
 
 // may_be_first: the state with this low side may be that of the other first packet of a flow to a
-// published port: another CPU has made it since choose_source looked for one, and has not marked it
-// yet. await_first finds out. `mine` are the flags of the sender's side, `other` those of the
-// pod's.
+// published port. Then another CPU has made it since choose_source looked for one, and has not
+// marked it yet. await_first finds out. `mine` are the flags of the sender's side, `other` those of
+// the pod's.
 static __always_inline int may_be_first(struct config *cf, const struct packet *p,
 					const struct lookup *look, const struct side *low,
 					__u32 mine, __u32 other)

@@ -128,8 +128,8 @@ static __always_inline struct track *track_at(struct maybe track)
 enum { TRACK_ADDS = 8 };
 
 // add_track adds to what a track counts if the track is still of an era, and reports whether it is.
-// An addition that is taken back if it was wrong is left to a CPU that has lost many races: if the
-// track is given to a third tuple in between, its count is wrong for good.
+// After many lost races it adds first, and takes that back if it was wrong. If the track is given
+// to a third tuple in between, its count stays wrong.
 static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 {
 	if (!t)

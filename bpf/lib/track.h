@@ -155,8 +155,8 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 		limit->own_flow = limit->flow && READ_ONCE(t->last) == limit->flow;
 		return 0;
 	}
-	// Not an addition that is taken back if it was wrong: another CPU could give the track to
-	// another tuple in between, and its count would be one too low for good.
+	// An addition could be taken back too late. If another CPU gave the track to another tuple
+	// in between, its count would stay one too low.
 	if (__sync_val_compare_and_swap(&t->held, n, n + 1) != n) {
 		limit->lost = 1;
 		return 0;
@@ -187,8 +187,8 @@ static long try_limit(__u32 index, void *unused)
 	return limit->refusals == TRACK_TRIES;
 }
 
-// enter_limit counts one more state of limit->masked, and returns the place of its track as a
-// struct maybe: none if the track has reached the limit, or no track is free.
+// enter_limit counts one more state of limit->masked. It returns the place of its track as a struct
+// maybe: none if the track has reached the limit, or no track is free.
 __noinline __u32 enter_limit(struct cpu *c, __u32 most)
 {
 	if (!c)

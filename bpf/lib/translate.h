@@ -7,10 +7,10 @@
 
 enum { FRAG_FOLLOW, FRAG_NOTE, FRAG_FORGET };
 
-// nat_fragment translates the current packet, a later fragment, as the first was (FRAG_FOLLOW),
-// records the translation of a first fragment for the later ones (FRAG_NOTE), or forgets that of an
-// earlier datagram with the same identification (FRAG_FORGET). nat->before is the tuple before the
-// translation.
+// nat_fragment translates the current packet, a later fragment, as the first was (FRAG_FOLLOW). Or
+// it records the translation of a first fragment for the later ones (FRAG_NOTE), or forgets that of
+// an earlier datagram with the same identification (FRAG_FORGET). nat->before is the tuple before
+// the translation.
 __noinline int nat_fragment(struct cpu *c, __u32 what)
 {
 	struct config *cf = settings();

@@ -7,9 +7,9 @@
 
 #include "cond.h"
 
-// In cached_verdict.slot, besides the slot: the rule counts a packet, and only drops it, or only
-// lets it pass, or also keeps a state under the flow name that the first rule looks up. 0: it does
-// more.
+// What the rule does besides counting the packet, in cached_verdict.slot beside the slot. It drops
+// it, lets it pass, or also keeps a state under the flow name that the first rule looks up. 0: it
+// does more.
 enum {
 	CACHED_SLOT = MAX_RULES - 1,
 	CACHED_KEEP = 1 << 14,

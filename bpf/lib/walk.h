@@ -93,9 +93,9 @@ static long find_own(__u32 index, void *unused)
 	return !c || find(c, &c->look, cf);
 }
 
-// look_up_own looks a flow name up again, after the limit of its rule was reached by a state of
-// the same flow: another CPU has the other of its first packets. It waits until that CPU has made
-// the state.
+// look_up_own looks a flow name up again, after a state of the same flow has reached the limit of
+// its rule: another CPU has the other of its first packets. It waits until that CPU has made the
+// state.
 __noinline int look_up_own(struct cpu *c, __u32 flow)
 {
 	if (!c)
