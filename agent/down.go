@@ -31,7 +31,7 @@ func (n *Node) down(keep bool) (api.Done, error) {
 	n.leaving, n.keeping = true, keep || again && n.keeping
 	n.mu.Unlock()
 	if again {
-		return api.Done{}, &api.Error{Message: "the node is going down already",
+		return api.Done{}, &api.Error{Message: "the node is stopping already",
 			Advice: "wait until weir status finds no node"}
 	}
 	close(n.downRequested)

@@ -75,7 +75,7 @@ type peerEndpoint struct {
 
 	prober     prober
 	kernelPMTU kernelPMTU // used by the watch goroutine only
-	routed     int64      // likewise: when the route was last checked
+	routed     int64      // time when the route was last checked
 	keyOnce    sync.Once
 	keyOut     []byte
 	keyIn      []byte

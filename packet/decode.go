@@ -30,7 +30,7 @@ func (p *Packet) Decode(b []byte) Reason {
 	//   - Neighbours are read and written together. The compiler combines loads that are written
 	//     out byte by byte (the functions of encoding/binary would leave a no-op each), and stores
 	//     that are cut from one word.
-	//   - The compiler does not combine a constant with a variable. Hence the rotations, which
+	//   - The compiler does not combine a constant with a variable. So there are rotations, which
 	//     hide zeros from it. Where constants stand beside variables, the order of the stores
 	//     keeps it from trying.
 	//   - A store is between the tests of b[0] and the load of h, since otherwise the byte would be

@@ -43,8 +43,9 @@ func (m *Manager) setUpHost() error {
 }
 
 // takeOver makes records, interfaces and fast path agree at the start: pods with an interface are
-// set in the fast path again; pods without one (after a reboot, or with a namespace that ended),
-// interrupted attaches and detaches, and interfaces and endpoints without a record are removed.
+// set in the fast path again. Pods without one are removed: after a reboot, or when their namespace
+// has ended. So are interrupted attaches and detaches, and interfaces and endpoints without a
+// record.
 func (m *Manager) takeOver() error {
 	records, err := m.load()
 	if err != nil { // any interface may belong to one of them

@@ -32,7 +32,7 @@ func TestTrial(t *testing.T) {
 	reach(t, p.client, "http://10.66.0.1/")
 
 	p.weir("fw", "load", closed, "--confirm", "1s")
-	eventually(t, "the rules before come back", func() error {
+	eventually(t, "the previous rules come back", func() error {
 		_, err := curl(p.client, "http://10.66.0.1/")
 		return err
 	})
@@ -52,7 +52,7 @@ func TestTrial(t *testing.T) {
 	}
 	refuse(t, p.client, "http://10.66.0.1/")
 
-	// A trial that dies with its agent is over: the next start has the rules before.
+	// A trial that dies with its agent is over: the next start has the previous rules.
 	p.weir("fw", "load", "--confirm", "1h", webRules(t))
 	reach(t, p.client, "http://10.66.0.1/")
 	p.kill()

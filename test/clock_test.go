@@ -306,7 +306,7 @@ func (k *cluster) trialEndsInTime(client *nstest.Node, page string, step func())
 		t.Errorf("%s, %v", out, err)
 	}
 	step()
-	k.eventually("the version before is back", func() error {
+	k.eventually("the previous version is back", func() error {
 		_, err := curl(client, page)
 		return err
 	})

@@ -277,7 +277,7 @@ func (k *cluster) loadVersions(p *clusterPods) {
 		"10s"); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
-	k.eventually("the version before is back", func() error {
+	k.eventually("the previous version is back", func() error {
 		_, err := curl(p.client, p.url)
 		return err
 	})

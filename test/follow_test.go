@@ -226,7 +226,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfFewerInterfaces: an interface that the next agent shall not guard is released.
+// TestTakeoverOfFewerInterfaces: an interface that the next agent does not guard is released.
 func TestTakeoverOfFewerInterfaces(t *testing.T) {
 	t.Parallel()
 	lab := nstest.New(t)

@@ -30,7 +30,7 @@ type agentNode struct {
 	stderr *transcript
 	within []string // what `weir up` is run by, nil for nothing
 	up     string   // the program whose `weir up` runs; empty for weir
-	names  string   // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
+	names  string   // a file that `weir up` sees as /etc/hosts; empty for the machine's own
 }
 
 // newAgentNode prepares a node; start starts it.

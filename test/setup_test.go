@@ -83,7 +83,7 @@ func (p *pair) setupNotKept(session string) {
 		"--confirm", "1h")
 	cmd.Stdin = typed(t, "n\n")
 	if out, err := cmd.CombinedOutput(); err == nil ||
-		!strings.Contains(string(out), "not kept: the rules before are in force") {
+		!strings.Contains(string(out), "not kept: the previous rules are in force") {
 		t.Errorf("not kept: %v\n%s", err, out)
 	}
 	var s api.Status

@@ -73,7 +73,7 @@ func TestUpOnTrial(t *testing.T) {
 	}
 }
 
-// unconfirmed starts with a rule file that was not confirmed: the rules before are in force, and
+// unconfirmed starts with a rule file that was not confirmed: the previous rules are in force, and
 // the status and the log say so. The command that the status names loads the file.
 func (p *pair) unconfirmed(file string) {
 	p.t.Helper()

@@ -391,7 +391,7 @@ type Commands struct {
 type Load struct {
 	Name string `json:"name"` // of the file, for messages
 	Text string `json:"text"`
-	// a duration: go back to the rules before unless confirmed in time
+	// a duration: go back to the previous rules unless confirmed in time
 	Confirm string `json:"confirm,omitempty"`
 	// SaveNew or SaveReplace: once confirmed, the text becomes the node's rule file
 	Save string `json:"save,omitempty"`

@@ -18,7 +18,7 @@ func (s *Service) failed(err error) {
 	defer s.mu.Unlock()
 	if text := err.Error(); text != s.away { // one line, not one for each try
 		s.away = text
-		s.config.Log.Info("the store does not answer; it is tried again", "err", err)
+		s.config.Log.Info("the store does not answer; Weir tries again", "err", err)
 	}
 	if s.own.doubt() {
 		wake(s.news)

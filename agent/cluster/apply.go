@@ -71,7 +71,7 @@ func (s *Service) noteFirstCopy() {
 	if err := s.config.Parts.FirstCopy(); err != nil {
 		s.hasCopy.Store(false) // it is tried with the next step
 		s.config.Problems.Set(aboutKnown, fmt.Sprintf("tables may have members that the store "+
-			"does not have: %v", err), problem.Hint(err, "it is tried again"))
+			"does not have: %v", err), problem.Hint(err, "Weir tries again"))
 		return
 	}
 	s.config.Problems.Solved(aboutKnown)
@@ -134,7 +134,7 @@ func (s *Service) fillTables() {
 	}
 	if len(errs) > 0 {
 		s.config.Problems.Set(aboutParts, fmt.Sprintf("tables differ from those of the store: %v",
-			errs), problem.Hint(errs[0], "it is tried again"))
+			errs), problem.Hint(errs[0], "Weir tries again"))
 		return
 	}
 	s.config.Problems.Solved(aboutParts)
@@ -260,7 +260,7 @@ func (s *Service) setHost(h cluster.HostChange) {
 	about := "peer " + h.Name
 	if err := s.config.Parts.Host(h); err != nil {
 		s.config.Problems.Set(about, fmt.Sprintf("peer %s differs from that host in the store: "+
-			"%v", h.Name, err), problem.Hint(err, "it is tried again"))
+			"%v", h.Name, err), problem.Hint(err, "Weir tries again"))
 		s.owe(h)
 		return
 	}

@@ -29,7 +29,7 @@ func (s *Service) noteRefused() {
 	for _, r := range refused {
 		texts = append(texts, singles[r.Key]+": "+r.Err.Error())
 		if errors.Is(r.Err, cluster.ErrSignature) {
-			advice = "if an administrator made it, or wants the version before back: weir " +
+			advice = "if an administrator made it, or wants the previous version back: weir " +
 				"cluster sign; if no administrator made it, the store is stolen"
 		}
 	}

@@ -200,7 +200,7 @@ func (s *Service) writeLocal() {
 		w.localFailed = time.Now()
 		s.config.Problems.Set(aboutLocal, fmt.Sprintf("cannot write what the host knows of its "+
 			"cluster, so that a start would not know it: %v", err),
-			"free space on the disk; it is tried again")
+			"free space on the disk; Weir tries again")
 		return
 	}
 	s.config.Problems.Solved(aboutLocal)
@@ -227,7 +227,7 @@ func (s *Service) localFilesLocked() (disk.LocalFiles, error) {
 func (s *Service) diskFailed(err error) {
 	s.config.Problems.Set(aboutDisk, fmt.Sprintf("the copy of the store cannot be written, so "+
 		"that a start would begin with an older one: %v", err),
-		"free space on the disk; it is tried again")
+		"free space on the disk; Weir tries again")
 }
 
 // noteHangLocked shows that the disk does not answer.

@@ -208,7 +208,7 @@ func (s *clusterTestbed) trial(ctx context.Context, c *Cluster, meanwhile func()
 	confirmed, _ := s.do(ctx, s.hub, "", "fw", "confirm") // it is to fail: unexpected
 	c.Trial = []Command{loaded, confirmed}
 	for _, m := range []*member{s.web1, s.db} {
-		err := until(ctx, m.name+" is back at the version before", func() (bool, error) {
+		err := until(ctx, m.name+" is back at the previous version", func() (bool, error) {
 			all, err := m.node.rules(ctx)
 			return err == nil && !slices.ContainsFunc(all, func(r api.Rule) bool {
 				return r.Number == 20

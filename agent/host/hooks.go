@@ -116,7 +116,7 @@ func (h *Hooks) Follow() {
 	h.behind = err != nil || held != nil
 	if held != nil {
 		h.config.Problems.Set(ports, "a port of a rule with nat is not redirected: "+
-			held.Error()+"; it is tried again", problem.Hint(held, "weir fw nat show"))
+			held.Error()+"; Weir tries again", problem.Hint(held, "weir fw nat show"))
 	} else {
 		h.config.Problems.Solved(ports)
 	}

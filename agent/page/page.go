@@ -1,6 +1,6 @@
-// Package page is the web page of a node: the last hour as charts, live flows and refusals and the
-// story of each, a map, top talkers, rules and their counters, an editor to try a change in, states
-// by age, and why a packet would be dropped. It changes nothing.
+// Package page is the web page of a node: the last hour as charts, live flows and refusals with
+// their details, a map, top talkers, and rules with their counters. It has an editor to try a
+// change in, states by age, and why a packet would be dropped. It changes nothing.
 //
 // The page is one embedded document that loads nothing. It is served on the node's sockets, to
 // clients that may open them, and by `weir page` on the loopback, where any user and any web site

@@ -109,7 +109,7 @@ func (p *Service) savingProblemsLocked() (all []api.Problem) {
 	if s.failed != nil {
 		all = append(all, api.Problem{What: "the record of peers cannot be written, so that a " +
 			"start would know earlier ones: " + s.failed.Error(),
-			Advice: "free space on the disk; it is tried again"})
+			Advice: "free space on the disk; Weir tries again"})
 	}
 	if !s.since.IsZero() && time.Since(s.since) > hangs {
 		all = append(all, api.Problem{What: "the disk does not answer, so that a start would " +

@@ -118,7 +118,7 @@ func (p *Service) clockProblemsLocked() (all []api.Problem) {
 		all = append(all, api.Problem{What: "the time of the last handshake cannot be " +
 			"written, so that after a boot with an earlier clock peers would refuse handshakes: " +
 			s.failed.Error(),
-			Advice: "free space on the disk; it is tried again"})
+			Advice: "free space on the disk; Weir tries again"})
 	}
 	now := timeOfDay()
 	if t == nil || t.kernel == nil || now.After(s.saved.Add(-clockSlack)) {

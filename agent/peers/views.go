@@ -132,7 +132,7 @@ func (p *Service) Problems() (all []api.Problem) {
 	defer p.mu.Unlock()
 	if p.unread != nil {
 		all = append(all, api.Problem{What: "cannot read the record of peers: " + p.unread.Error(),
-			Advice: "it is tried again; ranges that can be read in it stay unreachable"})
+			Advice: "Weir tries again; ranges that can be read in it stay unreachable"})
 	}
 	if aside := p.asideFiles(); len(aside) > 0 {
 		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " +
@@ -145,7 +145,7 @@ func (p *Service) Problems() (all []api.Problem) {
 	if p.leak != nil {
 		all = append(all,
 			api.Problem{What: "packets for peers may leave unencrypted while there is no tunnel: " +
-				p.leak.Error(), Advice: "it is tried again"})
+				p.leak.Error(), Advice: "Weir tries again"})
 	}
 	if p.fault != nil {
 		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(),
@@ -155,7 +155,7 @@ func (p *Service) Problems() (all []api.Problem) {
 		all = append(all,
 			api.Problem{What: "another program deleted routes to peers, and they cannot be set " +
 				"again: " + p.astray.Error(), Advice: "look at the interface: ip link show " +
-				p.config.Settings.Name + "; it is tried again"})
+				p.config.Settings.Name + "; Weir tries again"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
 		if err := p.waits[name]; err != nil {
@@ -181,17 +181,17 @@ func (p *Service) openHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or "+
-			"set [overlay] port; it is tried again", s.Port, s.Port)
+			"set [overlay] port; Weir tries again", s.Port, s.Port)
 	case errors.Is(err, overlay.ErrNoKernel):
 		return "Linux has it as the module wireguard: modprobe wireguard shows why it cannot be " +
-			"loaded; or set backend = \"auto\" or \"user\" in [overlay]; it is tried again"
+			"loaded; or set backend = \"auto\" or \"user\" in [overlay]; Weir tries again"
 	case errors.Is(err, overlay.ErrNameTaken):
-		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; it is tried again",
+		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; Weir tries again",
 			s.Name)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return "raise the limit of open files (LimitNOFILE=); it is tried again"
+		return "raise the limit of open files (LimitNOFILE=); Weir tries again"
 	}
-	return "it is tried again; weir peer list"
+	return "Weir tries again; weir peer list"
 }
 
 func peerOf(r api.AddPeer) (overlay.Peer, error) {

@@ -78,7 +78,7 @@ func TestRelabelledFails(t *testing.T) {
 				has = after
 			}
 			s.refuses, s.until = s.calls+1000, 0
-			if more == 0 { // a single failure: all is as before, or as it shall be
+			if more == 0 { // a single failure: all is as before, or as it is to be
 				s.expect(t, has, "after one failure")
 			}
 			if changes {

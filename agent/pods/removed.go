@@ -116,7 +116,7 @@ func (s *Service) Problems() (all []api.Problem) {
 	defer s.mu.Unlock()
 	if s.trouble != nil {
 		all = append(all, api.Problem{What: s.trouble.Error(),
-			Advice: fmt.Sprintf("it is tried again every %v", sweepPause)})
+			Advice: fmt.Sprintf("Weir tries again every %v", sweepPause)})
 	}
 	return all
 }

@@ -128,7 +128,7 @@ func (notTakenOver) Error() string {
 // Is implements errors.Is.
 func (notTakenOver) Is(target error) bool { return target == api.ErrLater }
 
-var errClosed = errors.New("the node is going down, and takes the network of all containers " +
+var errClosed = errors.New("the node is stopping, and takes the network of all containers " +
 	"away; start it again with weir up, and the container then")
 
 // pods returns the manager, or the error for requests while there is none.

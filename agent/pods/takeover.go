@@ -11,9 +11,9 @@ import (
 )
 
 // NameRecorded gives the interfaces of pods of an earlier run the names that rules know them by,
-// and the engine the tables of their labels, also on a host that has no ranges any more: what runs
-// is still denied what the rules deny it. It returns how many labels these are, and changes nothing
-// else: whether a pod is complete is checked by Begin.
+// and the engine the tables of their labels. It does so also on a host that has no ranges any more:
+// rules about pods that still run stay in force. It returns how many labels these are, and changes
+// nothing else: whether a pod is complete is checked by Begin.
 func (s *Service) NameRecorded() (labels int, err error) {
 	recorded := map[string][]rule.TableEntry{}
 	pods, err := pod.ReadRecords(s.config.Dir, s.config.Links.ByAlias, s.left.of)

@@ -42,7 +42,7 @@ func (r *Retrier) Until(ctx context.Context, about, advice string, do func() err
 			r.Problems.Solved(about)
 			return false
 		}
-		r.Problems.Set(about, fmt.Sprintf("%s: %v; it is tried again", about, err),
+		r.Problems.Set(about, fmt.Sprintf("%s: %v; Weir tries again", about, err),
 			Hint(err, advice))
 		return false
 	}
@@ -85,7 +85,7 @@ func (r *Retrier) Run(ctx context.Context, about, advice string,
 		if ctx.Err() != nil {
 			return
 		}
-		r.Problems.Set(about, fmt.Sprintf("%s: %v; it is tried again", about, err), advice)
+		r.Problems.Set(about, fmt.Sprintf("%s: %v; Weir tries again", about, err), advice)
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}

@@ -26,7 +26,7 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 			return nil
 		})
 		if p := l.All(); len(p) != 1 ||
-			p[0].What != "the thing: no space; it is tried again" {
+			p[0].What != "the thing: no space; Weir tries again" {
 			t.Errorf("problems: %+v", p)
 		}
 		nstest.Eventually(t, "it succeeds", func() bool {
@@ -42,7 +42,7 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		if p := l.All(); len(p) != 0 {
 			t.Errorf("what notes its own problems: %+v", p)
 		}
-		nstest.Eventually(t, "it is tried again", func() bool { return noted.Load() == 2 })
+		nstest.Eventually(t, "Weir tries again", func() bool { return noted.Load() == 2 })
 		r.Until(ctx, "another", "wait", func() error { return errors.New("never") })
 		cancel()
 		r.Wait()

@@ -104,7 +104,7 @@ func (m *Manager) saveShared() {
 			continue
 		}
 		m.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
-			"free space on the disk; it is tried again")
+			"free space on the disk; Weir tries again")
 		time.AfterFunc(saveEvery, func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()

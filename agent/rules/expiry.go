@@ -154,7 +154,7 @@ func (m *Manager) expire() {
 		if err := m.endMemberLocked(d); err != nil {
 			x.failed.Add(1)
 			m.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although its "+
-				"timeout has expired: %v", d.prefix, d.table, err), "it is tried again")
+				"timeout has expired: %v", d.prefix, d.table, err), "Weir tries again")
 			again, stuck[d.table], pause = append(again, d), true, expireAgain
 			continue
 		}

@@ -157,7 +157,7 @@ func (m *Manager) listFailed(l *rule.List, seen string, err error) {
 	m.lists.refused = set(m.lists.refused, l.File, seen)
 	m.lists.failures.Add(1)
 	m.config.Problems.Set(aboutList(l.File), fmt.Sprintf("%v; the %d prefixes read before stay in "+
-		"force", err, len(l.Prefixes)), "put the file right: it is read again when it changes")
+		"force", err, len(l.Prefixes)), "correct the file: it is read again when it changes")
 }
 
 // swapList gives the tables of a file its new content. An error leaves what was there.
@@ -276,7 +276,7 @@ func (m *Manager) copyList(l *rule.List) {
 	}
 	if err := atomicfile.Write(m.store.listCopy(l.File), text.Bytes()); err != nil {
 		m.config.Problems.Set(about, fmt.Sprintf("the content of %s cannot be kept for the next "+
-			"start: %v", l.File, err), "free space on the disk; it is tried again")
+			"start: %v", l.File, err), "free space on the disk; Weir tries again")
 		return
 	}
 	m.lists.copied = set(m.lists.copied, l.File, l.Seen)

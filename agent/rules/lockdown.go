@@ -72,7 +72,7 @@ func (m *Manager) lockDown(file string, why error) (Initial, error) {
 	return Initial{Version: Version{Set: set, Strict: true, Source: "lock-down",
 		lockDown: &problem.Problem{About: aboutLockDown, Problem: api.Problem{
 			What: "the host is locked down, since its rules cannot be used: " + why.Error(),
-			Advice: problem.Hint(why, "put them right, weir fw check "+file+
+			Advice: problem.Hint(why, "correct them, check them with weir fw check "+file+
 				", and load them: weir fw load "+file)}}}}, nil
 }
 

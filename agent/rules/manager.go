@@ -187,7 +187,7 @@ func (m *Manager) saveAgain() error {
 	return m.store.save(m.lastingLocked())
 }
 
-// load replaces the rules. With a trial longer than 0 the rules before come back when it ends
+// load replaces the rules. With a trial longer than 0 the previous rules come back when it ends
 // unconfirmed, whether or not the client is still there. file, if not nil, is written when they are
 // confirmed.
 func (m *Manager) load(next Version, try time.Duration, file *newFile) error {
@@ -238,7 +238,7 @@ func (m *Manager) enforceTrialLocked(next Version, try time.Duration, file *newF
 }
 
 // errClosed is the error of every change after Close.
-var errClosed = &api.Error{Message: "the node is going down: no rule is changed any more",
+var errClosed = &api.Error{Message: "the node is stopping: rules cannot be changed",
 	Advice: "weir up starts it again"}
 
 // Close ends all changes: when it returns, nothing writes the saved rules or the copies of lists

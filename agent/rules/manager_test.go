@@ -330,7 +330,7 @@ func TestRulebookTrial(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if passes(e, 81) || !passes(e, 80) {
-			t.Error("the rules before did not come back")
+			t.Error("the previous rules did not come back")
 		}
 		if err := b.confirm(); !errors.Is(err, errNoTrial) {
 			t.Errorf("confirm afterwards: %v", err)
@@ -358,7 +358,7 @@ func TestRulebookTrial(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !passes(e, 81) {
-			t.Error("stopping did not bring the rules before back")
+			t.Error("stopping did not bring the previous rules back")
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // A panic denies everything but one session, until it is ended. It does not touch the saved rules:
-// a file beside them says that there is a panic. It is there before the panic is in force, and
-// until the rules before are, so that no restart lifts it. No rule is changed meanwhile.
+// a file beside them says that a panic is in force. It is there before the panic is in force, and
+// until the previous rules are, so that no restart lifts it. No rule is changed meanwhile.
 
 // panicRecord is the content of the file.
 type panicRecord struct {
@@ -35,7 +35,7 @@ type panicking struct {
 	before Version // what comes back when it ends
 }
 
-// aboutPanic is the subject of the problem that a panic is on.
+// aboutPanic is the subject of the problem that a panic is in force.
 const aboutPanic = "the panic"
 
 // PanicFile is where a directory with saved rules has the record of a panic.
@@ -132,7 +132,7 @@ func restore(file string, was []byte) error {
 // showPanic has the status show the panic.
 func (m *Manager) showPanic() {
 	m.config.Problems.Set(aboutPanic, "panic: everything is denied since "+
-		m.panic.At.Format(time.DateTime), "weir panic --end brings the rules before back")
+		m.panic.At.Format(time.DateTime), "weir panic --end restores the previous rules")
 }
 
 // EndPanic restores the rules from before the panic.
@@ -154,7 +154,7 @@ func (m *Manager) EndPanic(ctx context.Context) error {
 	m.panic = nil
 	m.config.Problems.Solved(aboutPanic)
 	if err := atomicfile.Remove(PanicFile(m.store.path)); err != nil {
-		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
+		return fmt.Errorf("the previous rules are in force, but the next start would panic: %w",
 			err)
 	}
 	m.config.Log.Warn("the panic has ended", "uid", api.ClientUID(ctx))
@@ -224,7 +224,9 @@ func (m *Manager) lastingLocked() Version {
 // errPanic refuses changes during a panic.
 type errPanic struct{}
 
-func (errPanic) Error() string { return "there is a panic: no rule is changed until it ends" }
+func (errPanic) Error() string {
+	return "a panic is in force: rules cannot be changed until it ends"
+}
 
 // Hint returns how to end it.
 func (errPanic) Hint() string { return "weir panic --end" }

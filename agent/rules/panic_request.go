@@ -117,8 +117,8 @@ func (x *Panics) End(ctx context.Context) (api.Done, error) {
 	}
 	if s != nil {
 		if err := x.adoptSession(s); err != nil {
-			return api.Done{}, fmt.Errorf("the rules before are in force, but this session may be "+
-				"cut: %w", err)
+			return api.Done{}, fmt.Errorf("the previous rules are in force, but this session may "+
+				"be cut: %w", err)
 		}
 	}
 	return m.done("the rules before the panic are in force"), nil

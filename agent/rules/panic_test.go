@@ -84,7 +84,7 @@ func TestPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !flows(e, 4001, 22) || !flows(e, 4001, 80) || len(members(b, "banned")) != 1 {
-		t.Error("the rules before are not back")
+		t.Error("the previous rules are not back")
 	}
 	if _, err := os.Stat(PanicFile(b.store.path)); err == nil {
 		t.Error("the next start would panic")
@@ -148,7 +148,7 @@ func TestPanicSurvives(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !flows(e, 1, 80) || len(members(next, "banned")) != 1 {
-			t.Errorf("%s: the rules before are not back", c.name)
+			t.Errorf("%s: the previous rules are not back", c.name)
 		}
 	}
 }
@@ -172,7 +172,8 @@ func TestTrialDuringAPanic(t *testing.T) {
 	if err != nil || first.before == nil {
 		t.Fatal(first, err)
 	}
-	if err := next.Begin(first); err == nil || !strings.Contains(err.Error(), "a panic is on") {
+	err = next.Begin(first)
+	if err == nil || !strings.Contains(err.Error(), "during a panic") {
 		t.Errorf("rules are tried during a panic: %v", err)
 	}
 	if now := savedText(t, next); now != before || !next.inPanicBefore() {

@@ -106,13 +106,13 @@ func (m *Manager) Confirm(ctx context.Context) (api.Done, error) {
 	return m.done(""), nil
 }
 
-// Revert ends the trial now: the rules before are in force.
+// Revert ends the trial now: the previous rules are in force.
 func (m *Manager) Revert(ctx context.Context) (api.Done, error) {
 	t, err := m.goBack()
 	if err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("reverted: the rules before are in force", "file", logged(t.name),
+	m.config.Log.Info("reverted: the previous rules are in force", "file", logged(t.name),
 		"uid", api.ClientUID(ctx))
 	return m.done(""), nil
 }

@@ -62,7 +62,7 @@ const (
 	ofCluster = "cluster"
 	// unconfirmed stands between a base and the version of a rule file that was on trial after it.
 	// The trial is recorded before it begins (recordTrialLocked): no start without one takes that
-	// version, whether the rules before came back or the agent died.
+	// version, whether the previous rules came back or the agent died.
 	unconfirmed = " unconfirmed "
 )
 

@@ -57,7 +57,7 @@ func (m *Manager) Initial() (Initial, error) {
 func (m *Manager) Begin(first Initial) error {
 	if try := m.config.Confirm; try > 0 && first.before != nil {
 		if m.inPanicBefore() {
-			return &api.Error{Message: "a panic is on: " + first.Source + " cannot be on trial",
+			return &api.Error{Message: "during a panic " + first.Source + " cannot be on trial",
 				Advice: "start without --confirm, or undo the change of that file; " +
 					"weir panic --end ends the panic"}
 		}
@@ -151,6 +151,6 @@ func (m *Manager) unsaved(err error) {
 		return
 	}
 	m.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
-		"free space on the disk; it is tried again")
+		"free space on the disk; Weir tries again")
 	time.AfterFunc(saveEvery, func() { m.unsaved(m.saveAgain()) })
 }

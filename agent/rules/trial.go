@@ -61,7 +61,7 @@ func (m *Manager) recordTrialLocked(before Version, version string) error {
 	return nil
 }
 
-// timeIsUp goes back from a trial that was not confirmed. While the rules before cannot be in
+// timeIsUp goes back from a trial that was not confirmed. While the previous rules cannot be in
 // force, the trial continues, and it is tried again.
 func (m *Manager) timeIsUp(t *trial) {
 	m.mu.Lock()
@@ -75,21 +75,21 @@ func (m *Manager) timeIsUp(t *trial) {
 		t.timer.Reset(t.pause)
 		m.config.Problems.Set(aboutTrial,
 			fmt.Sprintf("%s was not confirmed, but stays in force: %v", logged(t.name), err),
-			"it is tried again; keep the rules on trial: weir fw confirm")
+			"Weir tries again; keep the rules on trial: weir fw confirm")
 		return
 	}
-	m.config.Log.Warn("not confirmed: the rules before are in force", "file", logged(t.name))
+	m.config.Log.Warn("not confirmed: the previous rules are in force", "file", logged(t.name))
 	if t.ended != nil {
 		go t.ended() // it may ask the Manager
 	}
 }
 
-// leaveTrialLocked ends the trial by going back to the rules before. An error leaves it as it was.
+// leaveTrialLocked ends the trial by going back to the previous rules. After an error it continues.
 func (m *Manager) leaveTrialLocked() error {
 	before := m.trial.before
 	before.Set.Expire(m.config.Clock.Now())
 	if err := m.returnLocked(before); err != nil {
-		return fmt.Errorf("go back to the rules before: %w", err)
+		return fmt.Errorf("go back to the previous rules: %w", err)
 	}
 	m.dropTrialLocked()
 	return nil
@@ -220,7 +220,7 @@ func (m *Manager) saveTrialLocked() (err error) {
 	return nil
 }
 
-// goBack ends the trial now, and returns it. If the rules before cannot be in force, the trial
+// goBack ends the trial now, and returns it. If the previous rules cannot be in force, the trial
 // continues. A host does not leave the trial of its cluster alone.
 func (m *Manager) goBack() (*trial, error) {
 	m.mu.Lock()

@@ -24,7 +24,7 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRevert: a trial ends at once and once, and the log says who ended it; where the rules before
+// TestRevert: a trial ends at once and once, and the log says who ended it. If the previous rules
 // cannot be in force, the trial continues.
 func TestRevert(t *testing.T) {
 	b, e := newManager(t)
@@ -44,12 +44,12 @@ func TestRevert(t *testing.T) {
 	b.config.Prepare = func(*program.Program) error { return errors.New("no memory") }
 	if _, err := b.Revert(t.Context()); !errors.As(err, new(errTrial)) ||
 		!strings.Contains(err.Error(), "no memory") || !passes(e, 81) {
-		t.Errorf("the rules before cannot be in force: %v", err)
+		t.Errorf("the previous rules cannot be in force: %v", err)
 	}
 	b.config.Prepare = works
 	done, err := b.Revert(api.WithClientUID(t.Context(), 1000))
 	if err != nil || done.Rules != 1 || passes(e, 81) || !passes(e, 80) {
-		t.Errorf("the rules before are not back: %+v, %v", done, err)
+		t.Errorf("the previous rules are not back: %+v, %v", done, err)
 	}
 	if line := <-log; !strings.Contains(line, "reverted") ||
 		!strings.Contains(line, "file=new uid=1000\n") {
@@ -98,7 +98,7 @@ func TestEndOfTrialIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := <-log
-	if !strings.Contains(line, "not confirmed: the rules before are in force") ||
+	if !strings.Contains(line, "not confirmed: the previous rules are in force") ||
 		!strings.Contains(line, "level=WARN") || !strings.Contains(line, "file=new\n") {
 		t.Errorf("the log says %s", line)
 	}
@@ -117,9 +117,9 @@ func noWayBack(b *Manager) (refuse *atomic.Bool) {
 	return refuse
 }
 
-// TestTrialGoesBackWhenItCan: where the rules before cannot be in force when the time is up, the
+// TestTrialGoesBackWhenItCan: where the previous rules cannot be in force when the time is up, the
 // trial continues, the status says why, and they come back once they can. What is saved meanwhile
-// are the rules before.
+// are the previous rules.
 func TestTrialGoesBackWhenItCan(t *testing.T) {
 	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
@@ -149,7 +149,7 @@ func TestTrialGoesBackWhenItCan(t *testing.T) {
 	refuse.Store(false)
 	<-ended
 	if _, _, on := b.TrialLeft(); on || passes(e, 81) {
-		t.Error("the rules before are not back")
+		t.Error("the previous rules are not back")
 	}
 	if p := b.config.Problems.All(); len(p) > 0 || len(ended) > 0 {
 		t.Errorf("problems %+v; ended again: %d", p, len(ended))

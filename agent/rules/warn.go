@@ -18,8 +18,8 @@ import (
 )
 
 // Warnings returns warnings about the rules in force on this host: unknown names, missing tables,
-// pipes and nat instances, empty tables, rule sets without an enabled rule, and rules that would
-// refuse the session of the caller; and about a rule file that others could change.
+// pipes and nat instances, empty tables, and rule sets without an enabled rule. It also warns of
+// rules that would refuse the session of the caller, and of a rule file that others could change.
 func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	now, p := x.inForce()
 	ifs := x.Interfaces()
@@ -123,7 +123,7 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 			if !set.ManyPass && !set.NATs[number].DenyIn && letsIn(r) {
 				warn(r, fmt.Sprint("in by nat ", number), "what comes in from anywhere and nat %d "+
 					"does not translate passes as it is, as in ipfw; write deny_in, or disable "+
-					"one_pass where rules behind it shall decide", number)
+					"one_pass if later rules are to decide", number)
 			}
 		}
 		if to := r.Action.NextHop; r.Action.Op == op.ActionFwd && isOwn(to.Addr(), ifs) &&

@@ -49,8 +49,8 @@ func TestWarnings(t *testing.T) {
 			"add 2 nat 1 ip from 10.0.0.0/8 to any\nadd 3 nat 1 ip from any to any xmit eth0\n" +
 			"add 4 nat 1 ip from any to me in\nadd 5 nat 1 ip from any to any\n", nil,
 			[]string{"rule 4: what comes in from anywhere and nat 1 does not translate passes as it " +
-				"is, as in ipfw; write deny_in, or disable one_pass where rules behind it " +
-				"shall decide"}},
+				"is, as in ipfw; write deny_in, or disable one_pass if later rules " +
+				"are to decide"}},
 		{"nat that continues", "disable one_pass\nnat 1 config if eth0\n" +
 			"add 1 nat 1 ip from any to any\n", nil, nil},
 		{"pipes", "pipe 1 config bw 1Mbit/s\nadd 1 pipe 1 udp from any to any\nadd 2 pipe 2 tcp " +

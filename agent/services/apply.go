@@ -47,7 +47,7 @@ func (s *Manager) addLocked(virtual []netip.Addr) {
 		return
 	}
 	s.config.Problems.Set(about, fmt.Sprintf("cannot add %d addresses of services to lo: %v",
-		len(s.refused), first), "it is tried again; for IPv6, "+
+		len(s.refused), first), "Weir tries again; for IPv6, "+
 		"net.ipv6.conf.lo.disable_ipv6 has to be 0")
 }
 

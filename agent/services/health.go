@@ -38,10 +38,10 @@ const (
 // The numbers of health.
 const (
 	// expected is how many connections a pod should have accepted when it is suspected, and again
-	// when it is passed over: one that is well, of random flows, accepts none of so many once in
-	// 55 times (e^4), and twice in a row once in 3,000. They are counted so that this holds for any
-	// number of pods: each connection that one of n accepts says by ln(n/(n-1)) that it was not
-	// another one's turn, which is 1/n if they are many.
+	// when it is passed over: a healthy pod accepts none of so many random flows once in 55 times
+	// (e^4), and twice in a row once in 3,000. They are counted so that this holds for any number
+	// of pods: each connection that one of n accepts says by ln(n/(n-1)) that it was not another
+	// one's turn, which is 1/n if they are many.
 	expected = 4
 	// fewest unanswered connections without which nothing is wrong
 	fewest = 3

@@ -109,7 +109,7 @@ func (s *Manager) readLocked() error {
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
 // errClosed is the error after Close.
-var errClosed = errors.New("the node is going down")
+var errClosed = errors.New("the node is stopping")
 
 // Close ends all changes: record, loopback and engine stay as they are from then on. What is under
 // way ends first.

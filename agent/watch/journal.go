@@ -105,7 +105,7 @@ func (o *Observer) keep(e *observe.Event) {
 func (o *Observer) kept(err error) {
 	if err != nil {
 		o.config.Problems.Set("the history of events", "events are not kept: "+err.Error(),
-			"free space on the disk; it is tried again")
+			"free space on the disk; Weir tries again")
 		return
 	}
 	o.config.Problems.Solved("the history of events")

@@ -88,7 +88,7 @@ func (c *call) askToKeep(most time.Duration) error {
 		if err := c.post("/v1/revert", nil, &done); err != nil {
 			return err
 		}
-		fmt.Fprintln(c.out, "not kept: the rules before are in force")
+		fmt.Fprintln(c.out, "not kept: the previous rules are in force")
 		return statusError(1)
 	}
 	if err := c.post("/v1/confirm", nil, &done); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Rules with nat name instances, whose addresses and ports lie in the maps of the settings
-// [[masquerade]] and [[forward]]: in the trie of translated sources under keys that hold the number
-// of the instance, and among the published ports as a kind of their own. An instance that has the
+// Rules with nat name instances. Their addresses and ports are in the maps of the settings
+// [[masquerade]] and [[forward]]. The trie of translated sources has them under keys with the
+// number of the instance, and the published ports have a kind for them. An instance that has the
 // address of an interface follows it.
 
 // natEntries is what the maps hold of instances.

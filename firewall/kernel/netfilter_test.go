@@ -115,7 +115,7 @@ func TestNetfilterTranslates(t *testing.T) {
 	}
 }
 
-// masqueraded has the first pod call an outside address, which shall see it as the host.
+// masqueraded has the first pod call an outside address, which has to see it as the host.
 func (v *cluster) masqueraded(at string, want netip.Addr) {
 	v.t.Helper()
 	l, err := v.outside.Listen("tcp", at)

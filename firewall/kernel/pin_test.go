@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEveryMapIsPinned: a map that is not pinned would be looked for in vain by the next start, and
-// what is in it would be lost with the agent.
+// TestEveryMapIsPinned: the next start would not find a map that is not pinned, and what is in it
+// would be lost with the agent.
 func TestEveryMapIsPinned(t *testing.T) {
 	spec, err := loadWeir()
 	if err != nil {

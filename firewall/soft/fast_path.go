@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// The fast path evaluates the packets that are most of the traffic: those of a TCP or UDP flow
-// whose state the very first rule finds and whose rule simply passes them, and those without a
+// The fast path evaluates the packets that are most of the traffic. These are packets of a TCP or
+// UDP flow whose state the first rule finds and whose rule only passes them, and packets without a
 // state that a simple rule passes or drops. It does the work of walk, lookupFlow and
 // flow.State.Step on packed entries. Everything else takes the slow path. The differ compares both
 // with the reference model.

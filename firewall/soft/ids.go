@@ -4,7 +4,7 @@ package soft
 const maxIDs = 1 << 18
 
 // numberLocked gives every rule an id that it keeps as long as it is loaded, and every flow name
-// likewise. States name their rule by its id.
+// too. States name their rule by its id.
 func (e *Engine) numberLocked(c *config) {
 	if e.nextID > maxIDs {
 		e.forgetLocked()

@@ -31,6 +31,8 @@ var forbidden = map[string]string{
 	"recall": "verdict cache", "recalls": "verdict cache", "recalled": "cached",
 	"sounding": "PMTU probe", "soundings": "PMTU probes", "sounded": "probed",
 	"whoever": "name who", "nobody": "no X", "somebody": "name who", "anew": "again",
+	"thus": "so", "hence": "so", "whence": "from where", "likewise": "also",
+	"thereof": "of it", "wherein": "in which", "shall": "must, is to",
 }
 
 // phrases are forbidden expressions of several words.
@@ -43,6 +45,8 @@ var phrases = []struct {
 	{phrase("(is|are|was|were|be|been|not) told"), "a verb of what happens"},
 	{phrase("(goes|go|went|gone|going) on"), "continues, runs"},
 	{phrase("be it"), "including, whether"},
+	{phrase("in vain"), "what fails"},
+	{phrase("the (rules|version) before (is|are|was|were|come|comes|came)"), "the previous ones"},
 	{phrase("(tells|tell) of"), "reports"},
 	{phrase("(says|say) whether"), "reports whether"},
 }
@@ -65,13 +69,15 @@ var homonyms = []homonym{
 	{"internal/arch/vocabulary_test.go", "*", "what the list has to find"},
 	{"bpf/lib/kernel.h", "room", "a helper of the kernel, bpf_skb_adjust_room"},
 	{"bpf/lib/reply.h", "room", "the same"},
+	{"overlay/internal/device/device.go", "thus", "a comment of wireguard-go"},
 	{"test/boot_test.go", "nobody", "a user of the system"},
 	{"test/boot_faults_test.go", "nobody", "a user of the system"},
 }
 
 // prose reports whether the words of a file are checked.
 func prose(name string) bool {
-	return text(name) && path.Base(name) != "vmlinux.h" && path.Ext(name) != ".mod"
+	base := path.Base(name)
+	return text(name) && base != "vmlinux.h" && base != "LICENSE" && path.Ext(name) != ".mod"
 }
 
 // Vocabulary lists the forbidden words below root, in the text and in the names of files.

@@ -13,7 +13,7 @@ import (
 )
 
 // Sockets here block, and their system calls are made without the scheduler's knowledge: a
-// transaction shall cost the kernel's time and little else. cpu is where a thread is bound to, -1
+// transaction is to cost the kernel's time and little else. cpu is where a thread is bound to, -1
 // for anywhere.
 
 // thread runs f on a thread of its own inside a node.
@@ -35,7 +35,7 @@ func thread(n *nstest.Node, cpu int, f func() error) <-chan error {
 				return err
 			}
 			defer unix.SchedSetaffinity(0, &old)
-			// Whatever else the machine does shall disturb little.
+			// Whatever else the machine does is to disturb little.
 			if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20); err != nil {
 				return err
 			}

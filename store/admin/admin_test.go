@@ -184,7 +184,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestRevert: the version before comes back at once, with the signature from when the trial began,
+// TestRevert: the previous version is back at once, with the signature from when the trial began,
 // and another can be loaded.
 func TestRevert(t *testing.T) {
 	l := newLab(t)

@@ -72,7 +72,7 @@ func TestKeys(t *testing.T) {
 	}
 	list, signed := l.changeKeys(one, nil, nil)
 	if signed || list.Count != 1 || !list.Has(KeyOf(one.Key)) || len(list.Keys) != 1 {
-		t.Errorf("%+v, %v; the version before was never signed", list, signed)
+		t.Errorf("%+v, %v; the previous version was never signed", list, signed)
 	}
 	host := l.locked(list)
 	if host().Head() != nil {

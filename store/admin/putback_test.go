@@ -50,7 +50,7 @@ func TestPutBack(t *testing.T) {
 			t.Errorf("%s: in force %v, refused %v", name, d.Head(), d.Refused())
 		}
 		if err := Sign(t.Context(), l.admin, good.Number, one, good, false); err != nil {
-			t.Errorf("%s: the version before is not put back: %v", name, err)
+			t.Errorf("%s: the previous version is not put back: %v", name, err)
 		}
 		if d := host(); d.Head().Number != good.Number || len(d.Refused()) > 0 {
 			t.Errorf("%s: after that %v, refused %v", name, d.Head(), d.Refused())

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/store/client"
 )
 
-// TestStoreReturns: a host that has long tried to reach a store in vain has what the store has soon
+// TestStoreReturns: a host whose store was unreachable for long has what the store has soon
 // after its return, with the longest pauses that chance may give.
 func TestStoreReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

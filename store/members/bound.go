@@ -58,9 +58,9 @@ func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
 	return changed
 }
 
-// learnBound makes sure that what is bound is known for this join: the removal of a host may have
-// arrived in the store a moment ago. keys and removed are what was just read of the keys of
-// administrators, and of the removal record of the host that joins.
+// learnBound updates what is bound before a join: the removal of a host may have arrived in the
+// store a moment ago. keys and removed are what was just read of the keys of administrators, and of
+// the removal record of the host that joins.
 func (j *Joiner) learnBound(ctx context.Context, keys, removed store.Snapshot) error {
 	j.known.bound = nil
 	if j.Bound == nil {

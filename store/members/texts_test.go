@@ -105,13 +105,13 @@ func TestTexts(t *testing.T) {
 		t.Fatal("a text that is needed is deleted")
 	}
 
-	// The version before is named until now: it outlives those that were not for longer.
+	// The previous version is named until now: it outlives those that were not for longer.
 	next := tried.Next(allOf(x.text(3)), "a", 0)
 	x.head(next)
 	x.after(time.Second)
 	x.after(time.Hour)
 	if !x.has(inForce) || !x.has(onTrial) {
-		t.Error("the version before is deleted, and older texts are not")
+		t.Error("the previous version is deleted, and older texts are not")
 	}
 
 	// One who loads an old text again, while it is about to be deleted, has it.
