@@ -33,8 +33,8 @@ var base string
 //go:embed charts.js
 var charts string
 
-//go:embed story.js
-var story string
+//go:embed flow.js
+var flowDetails string
 
 //go:embed map.js
 var nodeMap string
@@ -99,7 +99,7 @@ func assemble() (document []byte, policy string) {
 	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", uplotStyle+style,
 		"</style>")
 	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
-		uplot+base+story+charts+nodeMap+editor+start, "</script>")
+		uplot+base+flowDetails+charts+nodeMap+editor+start, "</script>")
 	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
 		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

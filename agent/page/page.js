@@ -373,7 +373,7 @@ $("why-form").addEventListener("submit", async e => {
 	$("answer").textContent = lines.map(safe).join("\n");
 });
 document.addEventListener("keydown", e => {
-	if (["INPUT", "TEXTAREA", "SELECT"].includes(e.target.tagName) || $("story").open ||
+	if (["INPUT", "TEXTAREA", "SELECT"].includes(e.target.tagName) || $("flow-details").open ||
 		e.ctrlKey || e.metaKey || e.altKey) return;
 	if (e.key === "/") {
 		e.preventDefault();

@@ -76,8 +76,8 @@ func TestLongPictures(t *testing.T) {
 	c.until("document.querySelectorAll('#preview table').length", "1")
 	c.picture("editor", "#editor")
 	c.run(chromedp.Click(chromedp.CSS("#list .row[data-at='2']")))
-	c.until("document.querySelectorAll('#story-body table').length", "2")
-	c.picture("flow", "#story")
+	c.until("document.querySelectorAll('#flow-details-body table').length", "2")
+	c.picture("flow", "#flow-details")
 	c.key("Escape")
 	for _, screen := range []struct {
 		width, height int64

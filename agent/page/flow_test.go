@@ -40,9 +40,9 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 				Outcome: "matched"}}}}
 }
 
-// TestLongStoryInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
+// TestLongFlowInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
 // what the node knows of it; Escape closes it; its button narrows the list to these two ends.
-func TestLongStoryInBrowser(t *testing.T) {
+func TestLongFlowInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 30, filters: make(chan string, 10), flows: make(chan api.FlowQuestion, 10)}
 	s := httptest.NewServer(New(n, token))
@@ -52,20 +52,20 @@ func TestLongStoryInBrowser(t *testing.T) {
 	c.until("page.flows.size", "30")
 	c.until("document.querySelectorAll('#list .row').length > 5", "true")
 	c.run(chromedp.Click(chromedp.CSS("#list .row[data-at='2']")))
-	c.until("document.getElementById('story').open && "+
-		"document.querySelectorAll('#story-body table').length", "2")
+	c.until("document.getElementById('flow-details').open && "+
+		"document.querySelectorAll('#flow-details-body table').length", "2")
 	q := <-n.flows // the youngest is 29; 0, 10 and 20 were refused
 	if q.Proto != "tcp" || q.Src.String() != "10.0.0.27:4000" || q.Dst.String() != "[fd00::1]:80" ||
 		q.Hook != "in" || q.Recv != "eth0" {
 		t.Errorf("the node was asked for %+v", q)
 	}
-	text := c.eval("document.getElementById('story').innerText")
+	text := c.eval("document.getElementById('flow-details').innerText")
 	for _, want := range []string{"a state was made by rule 100", "received by eth0",
 		"a pod of node east", "encrypted, path 198.51.100.7:51820, 12.3 ms, last handshake 4",
 		"pod <img src=x", "app=web, in table served", "192.0.2.1:61000 > 198.51.100.9:80",
 		"established", "1 min", "123.5k", "passes, by rule 100", "deny udp from any to any"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the story lacks %q:\n%s", want, text)
+			t.Errorf("the details lack %q:\n%s", want, text)
 		}
 	}
 	if got := c.eval("String(window.owned) + document.querySelectorAll('main img').length"); got !=
@@ -74,12 +74,12 @@ func TestLongStoryInBrowser(t *testing.T) {
 	}
 	c.run(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 	if got := c.eval("document.documentElement.scrollWidth + ' ' + (document.getElementById(" +
-		"'story').scrollWidth <= 360)"); got != "360 true" {
+		"'flow-details').scrollWidth <= 360)"); got != "360 true" {
 		t.Errorf("on a telephone of 360 the page and its dialog are %s", got)
 	}
 	c.run(chromedp.EmulateViewport(1000, 800))
 	c.key("Escape")
-	c.until("document.getElementById('story').open", "false")
+	c.until("document.getElementById('flow-details').open", "false")
 
 	// The same by keys: from the third row one up, then a refused one far below.
 	c.eval("document.getElementById('list').focus()")
@@ -96,10 +96,10 @@ func TestLongStoryInBrowser(t *testing.T) {
 	if q := <-n.flows; q.Src.String() != "10.0.0.20:4000" {
 		t.Errorf("by keys the node was asked for %+v", q)
 	}
-	c.until("document.getElementById('story-body').innerText.includes('tcp-window')", "true")
+	c.until("document.getElementById('flow-details-body').innerText.includes('tcp-window')", "true")
 	// The button is below what the node answers.
-	c.until("document.querySelectorAll('#story-body table').length", "2")
-	c.click("story-filter")
+	c.until("document.querySelectorAll('#flow-details-body table').length", "2")
+	c.click("flow-details-filter")
 	n.asked(t, "tcp from 10.0.0.20 to fd00::1")
 	if all := c.complaints(); len(all) > 0 {
 		t.Errorf("the console says %v", all)

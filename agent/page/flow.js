@@ -1,4 +1,4 @@
-// ---- the story of a flow: which rule, which states, what translates it, and who its ends are
+// ---- the details of a flow: which rule, which states, what translates it, and who its ends are
 
 const selection = {flow: null}; // what the arrow keys have chosen
 
@@ -73,19 +73,19 @@ function happened(e) {
 }
 
 // tell fills the dialog with what the node knows of an event's flow.
-async function tell(e) {
+async function showDetails(e) {
 	const parts = [facts([
 		["Last event", happened(e)],
 		["Interfaces", [e.hook, e.recv && "received by " + e.recv, e.xmit && "sent by " + e.xmit]
 			.filter(w => w).join(", ")],
 		["TCP flags", e.flags],
 	])];
-	$("story-title").textContent = safe(e.proto + " " + end(e.src, e.src_port, e.src_name) +
+	$("flow-details-title").textContent = safe(e.proto + " " + end(e.src, e.src_port, e.src_name) +
 		" > " + end(e.dst, e.dst_port, e.dst_name));
-	$("story-body").replaceChildren(...parts, element("p", "waiting for the node", "dim"));
-	if (!$("story").open) $("story").showModal();
+	$("flow-details-body").replaceChildren(...parts, element("p", "waiting for the node", "dim"));
+	if (!$("flow-details").open) $("flow-details").showModal();
 	if (!e.src || !e.dst) {
-		$("story-body").replaceChildren(...parts,
+		$("flow-details-body").replaceChildren(...parts,
 			element("p", "The packet has no readable addresses."));
 		return;
 	}
@@ -94,7 +94,8 @@ async function tell(e) {
 		hook: e.hook, recv: e.recv, xmit: e.xmit,
 	})});
 	if (!answer.ok) {
-		$("story-body").replaceChildren(...parts, element("p", await problem(answer), "refused"));
+		$("flow-details-body").replaceChildren(...parts,
+			element("p", await problem(answer), "refused"));
 		return;
 	}
 	const f = await answer.json();
@@ -124,7 +125,7 @@ async function tell(e) {
 				f.why.tries.map(t => [t.rule, t.outcome, t.text])));
 		}
 	}
-	$("story-body").replaceChildren(...parts);
+	$("flow-details-body").replaceChildren(...parts);
 }
 
 // rowFlow returns the flow that a row in sight shows.
@@ -135,11 +136,12 @@ $("list").addEventListener("click", e => {
 	if (row && rowFlow(row)) choose(rowFlow(row), true);
 });
 
-// choose marks a flow and, if wanted, tells its story.
+// choose marks a flow and, if wanted, shows its details.
 function choose(f, open) {
 	selection.flow = f;
 	draw();
-	if (open) tell(f.event).catch(() => $("story-body").append(element("p", noAnswer, "refused")));
+	if (open) showDetails(f.event).catch(() =>
+		$("flow-details-body").append(element("p", noAnswer, "refused")));
 }
 
 $("list").addEventListener("keydown", e => {
@@ -158,10 +160,10 @@ $("list").addEventListener("keydown", e => {
 	}
 	choose(order[to], false);
 });
-$("story-close").addEventListener("click", () => $("story").close());
-$("story-filter").addEventListener("click", () => {
+$("flow-details-close").addEventListener("click", () => $("flow-details").close());
+$("flow-details-filter").addEventListener("click", () => {
 	const e = selection.flow.event;
-	$("story").close();
+	$("flow-details").close();
 	$("filter").value = e.proto + " from " + e.src + " to " + e.dst;
 	follow($("filter").value);
 });
