@@ -69,7 +69,7 @@ func (m *Manager) load() ([]*Pod, error) {
 		return nil, err
 	}
 	for _, b := range damaged {
-		p, named, err := salvage(m.conn, b.hostIf, m.config.Labels)
+		p, named, err := podFromHostEnd(m.conn, b.hostIf, m.config.Labels)
 		if err != nil {
 			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
 		}
@@ -99,12 +99,12 @@ func (m *Manager) load() ([]*Pod, error) {
 	return pods, nil
 }
 
-// salvage makes a pod from its host end: the alias is its key and, if named, its name, the
+// podFromHostEnd makes a pod from its host end: the alias is its key and, if named, its name, the
 // permanent neighbours are its addresses. labels returns the labels of the pod with these
 // addresses: they are set before the neighbours, and removed after them. p is nil if there is no
 // such interface of ours.
-func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string]string) (p *Pod,
-	named bool, err error) {
+func podFromHostEnd(conn *nl.Conn, hostEnd string,
+	labels func([]netip.Addr) map[string]string) (p *Pod, named bool, err error) {
 	l, err := conn.LinkByName(hostEnd)
 	if errors.Is(err, nl.ErrNoLink) {
 		return nil, false, nil
@@ -155,7 +155,7 @@ func (m *Manager) gatewaysOf(p *Pod) {
 // removeDamaged removes what is left of a pod whose record cannot be used: its interface, the
 // record, and copies that were set aside.
 func removeDamaged(conn *nl.Conn, s store, name string) error {
-	p, _, err := salvage(conn, name, func([]netip.Addr) map[string]string { return nil })
+	p, _, err := podFromHostEnd(conn, name, func([]netip.Addr) map[string]string { return nil })
 	if err == nil && p != nil {
 		err = removeHostEnd(conn, p)
 	}

@@ -57,7 +57,7 @@ func rescue(damaged []damagedRecord, labels func([]netip.Addr) map[string]string
 	}
 	defer conn.Close()
 	for _, b := range damaged {
-		p, _, bad := salvage(conn, b.hostIf, labels)
+		p, _, bad := podFromHostEnd(conn, b.hostIf, labels)
 		if err = errors.Join(err, b.err, bad); p != nil {
 			all = append(all, p)
 		}
