@@ -33,13 +33,27 @@ func PreparePins(pins, mountPoint string) (fleeting bool, err error) {
 
 func mountBpffs(at string) error {
 	if err := os.MkdirAll(at, 0o755); err != nil {
-		return err
+		return mountPointError{err}
 	}
 	if err := unix.Mount(mountSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		"mode=0700"); err != nil {
 		return fmt.Errorf("mount a bpf file system on %s: %w", at, err)
 	}
 	return nil
+}
+
+// mountPointError is why the directory for a bpf file system cannot be made.
+type mountPointError struct{ error }
+
+func (e mountPointError) Unwrap() error { return e.error }
+
+// Hint returns what to do where no directory can be made, as below /sys/fs/bpf while nothing is
+// mounted there.
+func (e mountPointError) Hint() string {
+	if errors.Is(e, os.ErrNotExist) {
+		return "mount -t bpf bpf /sys/fs/bpf, or name another directory with --bpffs"
+	}
+	return ""
 }
 
 // onBpffs reports whether a directory, or the nearest above it that exists, is on a bpf file

@@ -3,12 +3,23 @@ package host
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/nstest"
 )
+
+// TestMountPointCannotBeMade: on a file system where no directory can be made, as at
+// /sys/fs/bpf while nothing is mounted there, the error says what to mount.
+func TestMountPointCannotBeMade(t *testing.T) {
+	_, err := PreparePins("/proc/weir", "/proc/weir")
+	if hint := problem.Hint(err, ""); err == nil || !strings.Contains(hint, "mount -t bpf") {
+		t.Errorf("%v, hint %q", err, hint)
+	}
+}
 
 func TestPinsAreMountedAndRemoved(t *testing.T) {
 	nstest.RequireRoot(t)
