@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -155,18 +156,18 @@ func TestServiceCountsAnswersAtOnce(t *testing.T) {
 	defer slow.Close()
 	f.must(f.engine.objects.SlowPaths.Put(uint32(slowIn), slow))
 	began := time.Now()
-	inStep(func(cpu, n int) {
+	inStep(t, here, func(cpu, n int) error {
 		client := end(outsideAddr, 10000+n)
 		if cpu == 0 {
 			f.send(client, at, syn(99))
-			return
+			return nil
 		}
 		for src := anyEnd; src != at; _, src, _ = f.send(end(podA, 80), client, answer) {
 			if time.Since(began) > patience {
-				t.Errorf("flow %d: no answer was translated", n)
-				return
+				return fmt.Errorf("flow %d: no answer was translated", n)
 			}
 		}
+		return nil
 	})
 	if n := f.counted(f.a); n.Begun != firstFlows || n.Accepted != firstFlows {
 		t.Errorf("%d flows: %+v", firstFlows, n)
