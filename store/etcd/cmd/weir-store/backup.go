@@ -109,7 +109,7 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}
-	kept := ""
+	kept, had := "", cfg
 	if cfg.Etcd == nil {
 		if kept, err = h.setAside(ctx, &cfg); err != nil {
 			return err
@@ -117,12 +117,13 @@ func restore(ctx context.Context, c *call) error {
 	}
 	d, stop, err := h.alone(ctx, cfg)
 	if err != nil {
-		return err
+		return h.putBack(kept, had, err)
+	}
+	if err := prepared.Write(ctx, d); err != nil {
+		stop()
+		return h.putBack(kept, had, err)
 	}
 	defer stop()
-	if err := prepared.Write(ctx, d); err != nil {
-		return fmt.Errorf("%w (the store before is in %s)", err, kept)
-	}
 	if err := h.writeEpoch(prepared.Epoch); err != nil {
 		return err
 	}
@@ -186,6 +187,25 @@ func clusterOf(ca []byte) (id cluster.Serial, err error) {
 	return id, nil
 }
 
+// putBack undoes setAside after an error: a start would serve an empty store.
+func (h home) putBack(kept string, had config, err error) error {
+	if kept == "" || kept == noStore {
+		return err
+	}
+	back := os.RemoveAll(h.file(etcdDir))
+	if back == nil {
+		back = os.Rename(kept, h.file(etcdDir))
+	}
+	if back = errors.Join(back, h.writeConfig(had)); back != nil {
+		return fmt.Errorf("%w; the store before is in %s, and cannot be put back: %w", err, kept,
+			back)
+	}
+	return fmt.Errorf("the store is as it was before: %w", err)
+}
+
+// noStore takes the place of the directory of the store before.
+const noStore = "(there was none)"
+
 // setAside moves the data of the member away, which must not run, and makes it a member of one.
 func (h home) setAside(ctx context.Context, cfg *config) (kept string, err error) {
 	if h.runs(ctx) {
@@ -204,7 +224,7 @@ func (h home) setAside(ctx context.Context, cfg *config) (kept string, err error
 	}
 	err = os.Rename(data, kept)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "(there was none)", nil
+		return noStore, nil
 	}
 	return kept, err
 }

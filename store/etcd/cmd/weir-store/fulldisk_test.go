@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +130,45 @@ func TestFullDisk(t *testing.T) {
 	}
 	if f.held() > 0 {
 		t.Errorf("%d removals are held", f.held())
+	}
+}
+
+// TestRestoreOnFullDisk: without space for the restored store beside the one before, that one is
+// put back, and can be served.
+func TestRestoreOnFullDisk(t *testing.T) {
+	l := newLab(t)
+	smallDisk(t, filepath.Join(l.dir, "a"), "160m")
+	a := l.init(t)
+	a.serve(t)
+	l.join(t, a, "x")
+	file := filepath.Join(l.dir, "backup")
+	a.run(t, "backup", file)
+	a.stop(t)
+	free, fill := fillDisk(t, a.dir), filepath.Join(a.dir, "fill")
+	info, err := os.Stat(fill)
+	if err == nil {
+		err = os.Truncate(fill, info.Size()-8<<20) // enough for all but a log
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := home(a.dir).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := a.fails(t, "restore", file)
+	if !strings.Contains(said, "the store is as it was before") ||
+		!strings.Contains(said, syscall.ENOSPC.Error()) {
+		t.Errorf("restore: %s", said)
+	}
+	if after, err := home(a.dir).config(); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("config.json was %+v, is %+v, %v", before, after, err)
+	}
+	free()
+	a.serve(t)
+	if _, there, err := document[cluster.Node](t.Context(), a.database(t),
+		cluster.NodeTree+"x"); !there || err != nil {
+		t.Errorf("the host x: %v, %v", there, err)
 	}
 }
 
