@@ -82,7 +82,7 @@ func (f *frames) sendInStep(t *testing.T, ends func(cpu, n int) (from, to netip.
 	s.codes, s.calls = runInStep(t, f.host.Do, f.engine.objects.WeirIn, &packets)
 	for cpu := range packets {
 		for n, o := range packets[cpu] {
-			s.from[cpu][n], _ = endsOf(o.DataOut)
+			s.from[cpu][n], _, _ = endsOf(o.DataOut)
 		}
 	}
 	return s

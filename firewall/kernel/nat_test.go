@@ -75,15 +75,8 @@ func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int3
 		copy(out, x.mac[:]) // it was for the host, and the run decides by the interface
 		code, out = f.run(f.engine.objects.WeirOut, at.index, x.index, out)
 	}
-	src, dst = endsOf(out)
+	src, dst, _ = endsOf(out)
 	return code, src, dst
-}
-
-// endsOf returns between whom a frame goes.
-func endsOf(frame []byte) (src, dst netip.AddrPort) {
-	port := func(at int) uint16 { return binary.BigEndian.Uint16(frame[at:]) }
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(frame[26:30])), port(34)),
-		netip.AddrPortFrom(netip.AddrFrom4([4]byte(frame[30:34])), port(36))
 }
 
 // frame returns a packet with n bytes of data, and where it comes in.
