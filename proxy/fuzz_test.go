@@ -101,7 +101,7 @@ func FuzzHTTP(f *testing.F) {
 			bytes.Contains(input, []byte{socksVersion, cmdAssociate, 0}) {
 			return // needs a real socket
 		}
-		// The clock is the bubble's: the server ends what it waits for in vain, at once.
+		// The clock is the bubble's: what the server waits for ends at once.
 		synctest.Test(t, func(t *testing.T) { answerTo(t, input) })
 	})
 }
