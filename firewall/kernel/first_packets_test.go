@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -17,75 +16,24 @@ import (
 
 const firstFlows = 1000
 
-// calls has how long each run of runInStep took.
+// calls has how long each call of inStep took.
 type calls [2][firstFlows]time.Duration
 
-// inStep calls f for each of firstFlows, on two threads that begin each call together. Both do so
-// within a call of in.
-func inStep(t testing.TB, in func(func() error) error, f func(cpu, n int) error) {
-	t.Helper()
+// inStep calls f for each of firstFlows, on two threads that begin each call together.
+func inStep(f func(cpu, n int)) *calls {
 	var arrived atomic.Int64
+	took := &calls{}
 	onBothCPUs(func(cpu int) {
-		if err := in(func() (failed error) {
-			for n := range firstFlows {
-				for arrived.Add(1); arrived.Load() < int64(2*(n+1)); {
-					runtime.Gosched() // the other may need this processor
-				}
-				failed = cmp.Or(failed, f(cpu, n))
-			}
-			return failed
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// here does something in no other namespace.
-func here(f func() error) error { return f() }
-
-// runInStep runs a program for a packet of each of firstFlows on two CPUs at the same time. It
-// returns the codes, and how long the runs took, and nothing beside them.
-func runInStep(t *testing.T, in func(func() error) error, p *ebpf.Program,
-	packets *[2][firstFlows]*ebpf.RunOptions) (codes [2][firstFlows]int32, took *calls) {
-	t.Helper()
-	took = &calls{}
-	inStep(t, in, func(cpu, n int) error {
-		begin := time.Now()
-		code, err := p.Run(packets[cpu][n])
-		took[cpu][n] = time.Since(begin)
-		codes[cpu][n] = int32(code)
-		return err
-	})
-	return codes, took
-}
-
-// sent is what became of the packets of two CPUs: the codes, from whom they then go, how long each
-// run took.
-type sent struct {
-	codes [2][firstFlows]int32
-	from  [2][firstFlows]netip.AddrPort
-	*calls
-}
-
-// sendInStep sends a packet of each flow on two CPUs at the same time.
-func (f *frames) sendInStep(t *testing.T, ends func(cpu, n int) (from, to netip.AddrPort)) *sent {
-	t.Helper()
-	s := &sent{}
-	var packets [2][firstFlows]*ebpf.RunOptions
-	for cpu := range packets {
 		for n := range firstFlows {
-			from, to := ends(cpu, n)
-			at, frame := f.frame(from, to, build.UDP{}, 0)
-			packets[cpu][n] = runOptions(0, at.index, frame)
+			for arrived.Add(1); arrived.Load() < int64(2*(n+1)); {
+				runtime.Gosched() // the other may need this processor
+			}
+			begin := time.Now()
+			f(cpu, n)
+			took[cpu][n] = time.Since(begin)
 		}
-	}
-	s.codes, s.calls = runInStep(t, f.host.Do, f.engine.objects.WeirIn, &packets)
-	for cpu := range packets {
-		for n, o := range packets[cpu] {
-			s.from[cpu][n], _, _ = endsOf(o.DataOut)
-		}
-	}
-	return s
+	})
+	return took
 }
 
 // mayRefuse reports whether a packet of one CPU may have been refused: the other one, which had the
@@ -107,13 +55,18 @@ func TestFirstPacketsOfALimit(t *testing.T) {
 		"add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
 		t.Fatal(err)
 	}
-	var packets [2][firstFlows]*ebpf.RunOptions
-	for cpu := range packets {
-		for n := range firstFlows {
-			packets[cpu][n] = &ebpf.RunOptions{Data: udpFrame(t, n, false)}
-		}
+	var frames [][]byte
+	for n := range firstFlows {
+		frames = append(frames, udpFrame(t, n, false))
 	}
-	codes, took := runInStep(t, here, e.objects.WeirIn, &packets)
+	var codes [2][firstFlows]int32
+	took := inStep(func(cpu, n int) {
+		code, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[n]})
+		if err != nil {
+			t.Error(err)
+		}
+		codes[cpu][n] = int32(code)
+	})
 	all, err := e.Decisions()
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +93,10 @@ func TestFirstPacketsOfALimit(t *testing.T) {
 func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 50000)
-	left := f.sendInStep(t, func(_, n int) (from, to netip.AddrPort) {
-		return end(podA, 10000+n), end(outsideAddr, 53)
-	}).from
+	var left [2][firstFlows]netip.AddrPort
+	inStep(func(cpu, n int) {
+		_, left[cpu][n], _ = f.send(end(podA, 10000+n), end(outsideAddr, 53), build.UDP{})
+	})
 	for n := range firstFlows {
 		if left[0][n] != left[1][n] || left[0][n].Addr() != hostAddr {
 			t.Errorf("flow %d left from %v and from %v", n, left[0][n], left[1][n])
@@ -156,24 +110,27 @@ func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
 func TestFirstPacketsOfTwoPods(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 50000)
-	s := f.sendInStep(t, func(cpu, n int) (from, to netip.AddrPort) {
-		return end([]netip.Addr{podA, podB}[cpu], 10000+n), end(outsideAddr, 53)
+	var codes [2][firstFlows]int32
+	var left [2][firstFlows]netip.AddrPort
+	took := inStep(func(cpu, n int) {
+		codes[cpu][n], left[cpu][n], _ = f.send(end([]netip.Addr{podA, podB}[cpu], 10000+n),
+			end(outsideAddr, 53), build.UDP{})
 	})
-	left := 0
+	sent := 0
 	for n := range firstFlows {
-		for cpu := range s.codes {
-			if s.codes[cpu][n] == redirected {
-				left++
-			} else if !s.mayRefuse(cpu, n) {
+		for cpu := range codes {
+			if codes[cpu][n] == redirected {
+				sent++
+			} else if !took.mayRefuse(cpu, n) {
 				t.Errorf("flow %d of CPU %d was refused", n, cpu)
 			}
 		}
-		if s.codes[0][n] == redirected && s.from[0][n] == s.from[1][n] {
-			t.Errorf("two flows left from %v", s.from[0][n])
+		if codes[0][n] == redirected && left[0][n] == left[1][n] {
+			t.Errorf("two flows left from %v", left[0][n])
 		}
 	}
-	if n := len(f.pairs()); n != left {
-		t.Errorf("%d translations of %d flows, of which %d have left", n, 2*firstFlows, left)
+	if n := len(f.pairs()); n != sent {
+		t.Errorf("%d translations of %d flows, of which %d have left", n, 2*firstFlows, sent)
 	}
 }
 
@@ -184,17 +141,20 @@ func TestFirstPacketsOfTwoPods(t *testing.T) {
 func TestFirstPacketsToAPublishedPort(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
-	s := f.sendInStep(t, func(_, n int) (from, to netip.AddrPort) {
-		return end(outsideAddr, 10000+n), end(hostAddr, 8080)
+	var codes [2][firstFlows]int32
+	var from [2][firstFlows]netip.AddrPort
+	took := inStep(func(cpu, n int) {
+		codes[cpu][n], from[cpu][n], _ = f.send(end(outsideAddr, 10000+n), end(hostAddr, 8080),
+			build.UDP{})
 	})
 	for n := range firstFlows {
-		a, b := s.codes[0][n], s.codes[1][n]
-		if a == redirected && b == wasShot && s.mayRefuse(1, n) ||
-			a == wasShot && b == redirected && s.mayRefuse(0, n) {
+		a, b := codes[0][n], codes[1][n]
+		if a == redirected && b == wasShot && took.mayRefuse(1, n) ||
+			a == wasShot && b == redirected && took.mayRefuse(0, n) {
 			continue
 		}
-		if a != redirected || b != redirected || s.from[0][n] != s.from[1][n] {
-			t.Errorf("flow %d: %d and %d, from %v and from %v", n, a, b, s.from[0][n], s.from[1][n])
+		if a != redirected || b != redirected || from[0][n] != from[1][n] {
+			t.Errorf("flow %d: %d and %d, from %v and from %v", n, a, b, from[0][n], from[1][n])
 		}
 	}
 	if n := len(f.pairs()); n != firstFlows {

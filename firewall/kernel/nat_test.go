@@ -75,7 +75,9 @@ func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int3
 		copy(out, x.mac[:]) // it was for the host, and the run decides by the interface
 		code, out = f.run(f.engine.objects.WeirOut, at.index, x.index, out)
 	}
-	src, dst, _ = endsOf(out)
+	port := func(at int) uint16 { return binary.BigEndian.Uint16(out[at:]) }
+	src = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), port(34))
+	dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[30:34])), port(36))
 	return code, src, dst
 }
 
@@ -108,20 +110,17 @@ func (f *frames) frame(from, to netip.AddrPort, l build.Layer, n int) (at crossi
 // came in by, leaves by.
 func (f *frames) run(p *ebpf.Program, recv, index uint32, frame []byte) (code int32, out []byte) {
 	f.t.Helper()
-	o := runOptions(recv, index, frame)
-	f.must(f.host.Do(func() error {
-		r, err := p.Run(o)
-		code = int32(r)
-		return err
-	}))
-	return code, o.DataOut
-}
-
-func runOptions(recv, index uint32, frame []byte) *ebpf.RunOptions {
 	context := make([]byte, 192) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[36:], recv)
 	binary.NativeEndian.PutUint32(context[40:], index)
-	return &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: context}
+	out = make([]byte, len(frame)+64)
+	f.must(f.host.Do(func() error {
+		o := &ebpf.RunOptions{Data: frame, DataOut: out, Context: context}
+		r, err := p.Run(o)
+		code, out = int32(r), o.DataOut
+		return err
+	}))
+	return code, out
 }
 
 // routed returns the card that the stack sends a frame by which came in at another one.
