@@ -32,6 +32,10 @@ func (e *Pair) Hooked() ([]uint32, error) { return e.kernel.Hooked() }
 // RemovedHooks returns the interfaces of which another program has removed a hook.
 func (e *Pair) RemovedHooks() ([]uint32, error) { return e.kernel.RemovedHooks() }
 
+// KeepLocal puts the hook of the loopback back if another program has removed it, and reports
+// whether one has.
+func (e *Pair) KeepLocal() (removed bool, err error) { return e.kernel.KeepLocal() }
+
 // Foreign returns the programs of others at the hooks.
 func (e *Pair) Foreign() ([]kernel.Foreign, error) { return e.kernel.Foreign() }
 

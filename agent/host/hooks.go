@@ -38,6 +38,9 @@ type Engine interface {
 	Hooked() ([]uint32, error)
 	// RemovedHooks returns the interfaces of which another program has removed a hook.
 	RemovedHooks() ([]uint32, error)
+	// KeepLocal puts the hook of the loopback back if another program has removed it, and reports
+	// whether one has.
+	KeepLocal() (removed bool, err error)
 	// Foreign returns the programs of others at the hooks.
 	Foreign() ([]kernel.Foreign, error)
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.

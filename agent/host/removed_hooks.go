@@ -34,6 +34,7 @@ func (h *Hooks) Recheck() {
 	} else {
 		h.config.Problems.Solved(about)
 	}
+	h.keepLocal()
 	h.NoteForeign()
 	if len(removed) == 0 {
 		return
@@ -46,4 +47,20 @@ func (h *Hooks) Recheck() {
 	}
 	h.config.Links.keepRemade(again)
 	h.Follow()
+}
+
+// keepLocal puts the hook of the loopback back if another program has removed it.
+func (h *Hooks) keepLocal() {
+	const about = "the loopback's hook"
+	removed, err := h.config.Engine.KeepLocal()
+	if removed {
+		h.config.Log.Warn("another program removed the hook of the loopback: the host did not " +
+			"reach its own published ports until now")
+	}
+	if err != nil {
+		h.config.Problems.Set(about, "the host may not reach its own published ports: "+
+			err.Error(), "Weir tries again; weir doctor")
+	} else {
+		h.config.Problems.Solved(about)
+	}
 }

@@ -90,6 +90,39 @@ func TestLeftHookOfTheLoopback(t *testing.T) {
 	}))
 }
 
+// TestRemovedHookOfTheLoopback: where another program removes the hook, KeepLocal puts it back.
+func TestRemovedHookOfTheLoopback(t *testing.T) {
+	t.Parallel()
+	for _, filters := range []bool{false, true} {
+		v := newCluster(t, openRules)
+		v.serve(v.a.Node, 80)
+		v.engine.noTCX = filters
+		v.publish(8080, 80)
+		keep := func(want bool) {
+			t.Helper()
+			v.must(v.host.Do(func() error {
+				removed, err := v.engine.KeepLocal()
+				if removed != want {
+					t.Errorf("filters %v: removed %v, want %v", filters, removed, want)
+				}
+				return err
+			}))
+		}
+		keep(false)
+		if l := v.engine.local.link; l != nil {
+			v.must(l.Detach())
+		} else {
+			v.host.Run("tc", "qdisc", "del", "dev", "lo", "clsact")
+		}
+		if err := exchange(v.host, "192.0.2.1:8080"); err == nil {
+			t.Errorf("filters %v: a port is reached without the hook", filters)
+		}
+		keep(true)
+		keep(false)
+		v.must(exchange(v.host, "192.0.2.1:8080"))
+	}
+}
+
 // TestFilterOfTheLoopbackThatStays: where the filter of the loopback could not be deleted when the
 // last published port went, its pin stays, and the next call deletes both.
 func TestFilterOfTheLoopbackThatStays(t *testing.T) {

@@ -35,6 +35,49 @@ func (e *Engine) RemovedHooks() (indexes []uint32, err error) {
 	return indexes, errors.Join(errs...)
 }
 
+// KeepLocal puts the hook of the loopback back if another program has removed it, and reports
+// whether one has. Without the hook the host does not reach its own published ports. If that fails
+// the next call tries again.
+func (e *Engine) KeepLocal() (removed bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.local
+	if before == nil {
+		return false, nil
+	}
+	if removed, err = before.lost(); err != nil || !removed {
+		return false, err
+	}
+	e.local = nil
+	if err := e.attachLocalLocked(); err != nil {
+		e.local = before
+		return true, err
+	}
+	if before.link != nil {
+		err = before.link.Close()
+	}
+	return true, err
+}
+
+// lost reports whether the hook of the loopback is not where it was put.
+func (l *local) lost() (bool, error) {
+	if l.link == nil {
+		c, err := openNetlink()
+		if err != nil {
+			return false, err
+		}
+		defer c.Close()
+		name, err := c.FilterName(loopback, nl.BeforeEgress)
+		return name != localName, err
+	}
+	info, err := l.link.Info()
+	if err != nil {
+		return false, err
+	}
+	tcx := info.TCX()
+	return tcx == nil || tcx.Ifindex != loopback, nil
+}
+
 // lost reports whether a hook of an attachment is not where it was put.
 func (a *attachment) lost(c *nl.Conn) (bool, error) {
 	if err := a.sound(); errors.Is(err, errDefunct) {
