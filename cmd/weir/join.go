@@ -61,7 +61,7 @@ func joinCommand(c *call) action {
 			Dial: new(eyeballs.Dialer).DialContext}
 		m, err := c.join(j)
 		if err != nil {
-			return c.failed(err)
+			return c.failed(unreached(err))
 		}
 		fmt.Fprintf(c.out, "%s is a host of the cluster %s\n", m.Name, m.Cluster)
 		switch err := c.client().Post(c.ctx, "/v1/restart", nil, &api.Done{}); {
@@ -72,6 +72,16 @@ func joinCommand(c *call) action {
 		}
 		return nil
 	}
+}
+
+// unreached adds a hint to the error of a connection that could not be made.
+func unreached(err error) error {
+	var network *net.OpError
+	if !errors.As(err, &network) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return advice{err, "check the address, weir-store there (systemctl status weir-store), and " +
+		"rules on the way to its port"}
 }
 
 // join joins, and writes what the host got. A host that is a member already proves that with its

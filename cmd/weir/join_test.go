@@ -131,3 +131,22 @@ func TestRejoinHasANewKey(t *testing.T) {
 		t.Error("the key stays after a join that was cut off at its end")
 	}
 }
+
+// TestJoinUnreachable: where no weir-store answers, the error has a hint, and nothing is made.
+func TestJoinUnreachable(t *testing.T) {
+	s, root := newJoinable(t), t.TempDir()
+	token, err := members.Invite(t.Context(), s.model, s.ca, members.Invitation{Uses: 1,
+		Valid: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, messages bytes.Buffer
+	if status := run(t.Context(), []string{"--root", root, "join", "--name", "b",
+		token.String() + "@127.0.0.1:1"}, strings.NewReader(""), &out, &messages); status != 1 ||
+		!strings.Contains(messages.String(), "hint: check the address, weir-store there") {
+		t.Errorf("status %d: %s", status, &messages)
+	}
+	if _, err := disk.ReadMember(storeDir(root)); err == nil {
+		t.Error("the host is a member")
+	}
+}
