@@ -4,7 +4,6 @@ package test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
