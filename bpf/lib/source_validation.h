@@ -78,6 +78,14 @@ static __always_inline __u32 iface_sysctl_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
+// may_have_host_source: the packet may have an address of the host as its source, other packets
+// with the same addresses may not: it is one that the stack itself looped back (multicast), or
+// neighbour discovery. By the last the host learns that another host has its address.
+static __always_inline int may_have_host_source(const struct __sk_buff *skb, const struct packet *p)
+{
+	return skb->pkt_type == PACKET_LOOPBACK || essential(p);
+}
+
 // has_host_source: the packet came from outside and has an address of the host as its source, which
 // it may not have. Interfaces that accept local sources are excepted. So are link-local addresses
 // of another link and addresses of another VRF.
