@@ -92,17 +92,9 @@ func (t *TableView) write(out *bufio.Writer) error {
 	if err != nil {
 		return err
 	}
-	out.Write(bytes.TrimSuffix(text, []byte("]}"))) // the members are the last field
-	e, some := json.NewEncoder(out), false
-	for m := range t.Members {
-		if some {
-			out.WriteByte(',')
-		}
-		some = true
-		if err := e.Encode(m); err != nil {
-			return err
-		}
+	out.Write(bytes.TrimSuffix(text, []byte("[]}"))) // the members are the last field
+	if err := writeArray(out, t.Members); err != nil {
+		return err
 	}
-	_, err = out.WriteString("]}")
-	return err
+	return out.WriteByte('}')
 }

@@ -44,6 +44,27 @@ func TestWriteTables(t *testing.T) {
 	}
 }
 
+// TestWriteStates: what is written piece by piece is the JSON of States.
+func TestWriteStates(t *testing.T) {
+	states := []State{{Proto: "tcp", From: "192.0.2.1:1", To: "192.0.2.2:80", Rule: 100},
+		{Proto: "udp", From: "192.0.2.1:2", To: "192.0.2.2:53", Flow: `a "name"`, Engine: "tunnel"},
+		{Proto: "icmp", ICMPType: 8, Interface: "eth0", AgeSeconds: 1.5}}
+	table := StateTable{States: 3, StatesMax: 9, Refused: map[string]uint64{"limit": 1}}
+	for n := range len(states) + 1 {
+		want := States{Version: Version, States: states[:n], Table: table}
+		var text, compact bytes.Buffer
+		if err := WriteStates(&text, table, slices.Values(states[:n])); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Compact(&compact, text.Bytes()); err != nil {
+			t.Fatalf("%v: %s", err, &text)
+		}
+		if whole, _ := json.Marshal(want); !bytes.Equal(compact.Bytes(), whole) {
+			t.Errorf("got\n%s\nwant\n%s", &compact, whole)
+		}
+	}
+}
+
 // closed is a connection whose reader has gone.
 type closed struct{}
 

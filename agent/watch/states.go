@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -25,43 +27,68 @@ func (o *Observer) ServeStates(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
-	api.WriteAnswer(w, func() (api.States, error) { return o.states(filter) })
-}
-
-// states lists the live states that a filter picks, the youngest last.
-func (o *Observer) states(filter *observe.Filter) (api.States, error) {
-	a := api.States{Version: api.Version, States: []api.State{}}
 	table, err := o.Table()
 	if err != nil {
-		return a, err
+		api.WriteError(w, http.StatusUnprocessableEntity, err)
+		return
 	}
-	a.Table = table
-	type state struct {
-		firewall.State
-		engine string
+	all, err := o.states(filter, table.States)
+	if err != nil {
+		api.WriteError(w, http.StatusUnprocessableEntity, err)
+		return
 	}
-	var all []state
+	w.Header().Set("Content-Type", "application/json")
+	// an error is that of the connection: no client reads any more
+	_ = api.WriteStates(w, table, o.views(all))
+}
+
+// engineState is a state and the number of its engine.
+type engineState struct {
+	firewall.State
+	engine int
+}
+
+// states returns the live states that a filter picks, the youngest last. There are about as many as
+// expected without a filter.
+func (o *Observer) states(filter *observe.Filter, expected int) ([]engineState, error) {
+	var all []engineState
+	if filter.String() == "" { // growing takes several times what the states do
+		all = make([]engineState, 0, expected+expected/16)
+	}
 	for i, from := range o.config.Engine.Readers() {
 		for s, err := range from.States() {
 			if err != nil {
-				return a, err
+				return nil, err
 			}
 			if filter.MatchState(&s, &o.names) {
-				all = append(all, state{s, engineNames[i]})
+				all = append(all, engineState{s, i})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b state) int { return int(a.Created - b.Created) })
+	slices.SortFunc(all, func(a, b engineState) int { return cmp.Compare(a.Created, b.Created) })
+	return all, nil
+}
+
+// views returns what is shown of states, one by one.
+func (o *Observer) views(all []engineState) iter.Seq[api.State] {
 	now := clock.Now()
-	for _, s := range all {
-		v := stateView(s.State, now)
-		v.Engine = s.engine
-		if s.Link != 0 {
-			v.Interface = o.interfaceName(s.Link)
+	return func(yield func(api.State) bool) {
+		for i := range all {
+			if !yield(o.view(&all[i].State, all[i].engine, now)) {
+				return
+			}
 		}
-		a.States = append(a.States, v)
 	}
-	return a, nil
+}
+
+// view returns what is shown of a state of an engine.
+func (o *Observer) view(s *firewall.State, engine int, now time.Duration) api.State {
+	v := stateView(*s, now)
+	v.Engine = engineNames[engine]
+	if s.Link != 0 {
+		v.Interface = o.interfaceName(s.Link)
+	}
+	return v
 }
 
 // stateKey is a state among all that live: a later one of the same flow is another.
@@ -126,12 +153,7 @@ func (o *Observer) statesOf(proto packet.Proto, src, dst netip.AddrPort) ([]api.
 				!isBetween(s.WireFrom, s.WireTo, src, dst) || len(all) == mostStatesOf {
 				continue
 			}
-			v := stateView(s, clock.Now())
-			v.Engine = engineNames[i]
-			if s.Link != 0 {
-				v.Interface = o.interfaceName(s.Link)
-			}
-			all = append(all, v)
+			all = append(all, o.view(&s, i, clock.Now()))
 		}
 	}
 	return all, nil
