@@ -94,6 +94,8 @@ type Hooks struct {
 	left map[uint32]firewall.Interface
 	// guarded by mu; the programs of others that come before ours, by interface index
 	before map[uint32][]api.Before
+	// guarded by mu; the programs of others that the last looks found, see foreign.go
+	foreign []kernel.Foreign
 }
 
 // NewHooks returns the hooks of a node that has attached none yet.
