@@ -51,8 +51,8 @@ func (h *closable) close() {
 // wantFilter compares the name of Weir's filter at the ingress of the interface.
 func (h *closable) wantFilter(when, want string) {
 	h.t.Helper()
-	if got, err := h.Netlink().FilterName(h.link.Index, nl.Ingress); err != nil || got != want {
-		h.t.Errorf("%s: the filter is %q, want %q, %v", when, got, want, err)
+	if got, err := h.Netlink().FilterAt(h.link.Index, nl.Ingress); err != nil || got.Name != want {
+		h.t.Errorf("%s: the filter is %q, want %q, %v", when, got.Name, want, err)
 	}
 }
 

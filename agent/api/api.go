@@ -224,9 +224,9 @@ type Interface struct {
 
 // Before is a program of another owner that packets meet before Weir's at an interface.
 type Before struct {
-	Hook      string `json:"hook"`              // xdp, tcx or filter
+	Hook      string `json:"hook"`              // xdp, tcx, filter or nftables
 	Direction string `json:"direction"`         // in or out
-	Name      string `json:"name"`              // as its owner has called it
+	Name      string `json:"name"`              // its owner's; of nftables: table and chain
 	Program   uint32 `json:"program,omitempty"` // the kernel's id of it
 }
 

@@ -46,7 +46,7 @@ func (s *Scope) Dropped() (what, where string, err error) {
 	for _, pods := range s.Pods {
 		for _, j := range []traffic{{pods, true}, {pods, false}} {
 			where, err := s.droppedBy(j)
-			if absent(err) {
+			if nl.NFTAbsent(err) {
 				where, err = "", nil
 			}
 			if where == "" && err == nil {

@@ -1,8 +1,6 @@
 package netfilter
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -10,12 +8,6 @@ import (
 
 // families are those whose tables see IP packets on their way through the host.
 var families = []uint8{unix.NFPROTO_INET, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}
-
-// absent reports whether an error says that the kernel has no nftables.
-func absent(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||
-		errors.Is(err, unix.EINVAL)
-}
 
 // nftables returns the first chain of nftables with a rule that may translate a packet of the
 // scope, "" if there is none.

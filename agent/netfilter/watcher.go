@@ -15,7 +15,7 @@ const Interval = time.Second
 // translates returns where netfilter may translate a packet of the scope, "" if it does not.
 func translates(s Scope) (string, error) {
 	found, err := s.nftables()
-	if absent(err) {
+	if nl.NFTAbsent(err) {
 		found, err = "", nil
 	}
 	if found != "" || err != nil {
@@ -57,7 +57,7 @@ func (w *Watcher) Refresh(anyway bool) error {
 		return nil
 	}
 	generation, err := nl.NFTGeneration()
-	w.without = absent(err)
+	w.without = nl.NFTAbsent(err)
 	if err != nil && !w.without {
 		return w.setLocked(unknown, err)
 	}

@@ -38,9 +38,9 @@ func TestLastResortInSpiteOfOptions(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if name, err := host.Netlink().FilterName(link.Index, nl.Ingress); err != nil ||
-			name != "weir_last" {
-			t.Errorf("%q: the filter is %q, %v\n%s", options, name, err, &stderr)
+		if f, err := host.Netlink().FilterAt(link.Index, nl.Ingress); err != nil ||
+			f.Name != "weir_last" {
+			t.Errorf("%q: the filter is %q, %v\n%s", options, f.Name, err, &stderr)
 		}
 		if err := host.Do(kernel.UnblockAll); err != nil {
 			t.Fatal(err)

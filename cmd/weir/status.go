@@ -195,8 +195,11 @@ func printCluster(c *call, k *api.Cluster) {
 func beforeWords(c *call, all []api.Before) string {
 	var words []string
 	for _, b := range all {
-		words = append(words, fmt.Sprintf("%s %s %s (id %d)", b.Hook, b.Direction,
-			c.show(dash(b.Name)), b.Program))
+		word := fmt.Sprintf("%s %s %s", b.Hook, b.Direction, c.show(dash(b.Name)))
+		if b.Program != 0 {
+			word += fmt.Sprintf(" (id %d)", b.Program)
+		}
+		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
 }

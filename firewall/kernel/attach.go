@@ -25,8 +25,9 @@ type attachment struct {
 	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their
 	// programs, by which the next engine knows them.
 	filters  [2]bool
-	unpinned [2]bool   // the pin of the link or filter could not be made yet
-	peer     link.Link // at the inner end of a pod's netkit, see netkit.go; nil if there is none
+	programs [2]ebpf.ProgramID // of the filters, 0 if an earlier engine has set them
+	unpinned [2]bool           // the pin of the link or filter could not be made yet
+	peer     link.Link         // at the inner end of a pod's netkit, see netkit.go, or nil
 }
 
 // hook names how the packets come to the programs.
@@ -371,6 +372,23 @@ func (e *Engine) takeLinksLocked() error {
 // kernel, 1.5 ms each: with twelve pods a start that asked for each link would take 35 ms more.
 type programIDs map[*ebpf.Program]ebpf.ProgramID
 
+// of returns the id of a program.
+func (ids programIDs) of(p *ebpf.Program) (ebpf.ProgramID, error) {
+	id, known := ids[p]
+	if known {
+		return id, nil
+	}
+	info, err := p.Info()
+	if err != nil {
+		return 0, err
+	}
+	if id, known = info.ID(); !known { // kernels before 4.13
+		return 0, errors.New("the kernel names no id of a program")
+	}
+	ids[p] = id
+	return id, nil
+}
+
 // update gives a link a program, if it has another one. An interface that is gone by now needs
 // none.
 func (ids programIDs) update(l link.Link, p *ebpf.Program) error {
@@ -378,17 +396,11 @@ func (ids programIDs) update(l link.Link, p *ebpf.Program) error {
 	if err != nil {
 		return err
 	}
-	want, known := ids[p]
-	if !known {
-		info, err := p.Info()
-		if err != nil {
-			return err
-		}
-		if want, known = info.ID(); known {
-			ids[p] = want
-		}
+	want, err := ids.of(p)
+	if err != nil {
+		return err
 	}
-	if known && want == has.Program {
+	if want == has.Program {
 		return nil
 	}
 	if err := l.Update(p); err != nil && !gone(err) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -82,6 +83,9 @@ type Engine struct {
 	staged  map[string][]rule.TableEntry
 	noTCX   bool // guarded by mu; the kernel is older than tcx
 	ticking bool // guarded by mu; the sweep's timer runs
+
+	programIDs programIDs // guarded by mu; of the programs that are in filters
+
 	// guarded by mu; another engine's pins, until all interfaces have changed hands
 	previous *previous
 	migrated int                            // guarded by mu; states that came from there
@@ -119,6 +123,9 @@ type Engine struct {
 	hops       bool      // guarded by mu; some are in the map that this engine wrote
 	stagedHops []NextHop // guarded by mu; set before the first Load
 
+	nft        sync.Mutex // no other is taken with it
+	withoutNFT time.Time  // guarded by nft; when the kernel had no nftables, zero if it has
+
 	uppers []Upper // guarded by mu
 	// guarded by mu; what is in the map, nil for anything
 	uppersPut map[weirUpperKey]uint32
@@ -151,6 +158,7 @@ func openWith(c Config, load loader) (*Engine, error) {
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{},
 		links: map[uint32]*attachment{}, undeleted: map[uint32]weirEndpoint{},
 		noPeer: c.NoRedirectPeer, staged: map[string][]rule.TableEntry{},
+		programIDs: programIDs{},
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)

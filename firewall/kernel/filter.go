@@ -34,8 +34,13 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 	if err != nil {
 		return err
 	}
+	id, err := e.programIDs.of(program)
+	if err != nil {
+		return err
+	}
 	a.filters[direction] = true
 	a.unpinned[direction] = e.pinFilterLocked(a, direction, program) != nil
+	a.programs[direction] = id
 	return setFilter(c, a.index, direction, program)
 }
 

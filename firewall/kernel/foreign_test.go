@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -37,7 +38,7 @@ func (g *pairLab) foreign(t *testing.T) (all []string) {
 		t.Fatal(err)
 	}
 	for _, f := range found {
-		if f.Index != g.index || f.Program == 0 ||
+		if f.Index != g.index || (f.Program != 0) != (f.Hook != "nftables") ||
 			(f.Link != 0) != (f.Hook == "tcx") {
 			t.Errorf("%+v", f)
 		}
@@ -111,6 +112,84 @@ func TestForeignFilters(t *testing.T) {
 		t.Errorf("found %v, not %v", all, want)
 	}
 	g.answers(t, "behind them", "80")
+}
+
+// TestForeignChains: chains of nftables at egress are before Weir's programs, in the order of their
+// priority. Those at ingress, of other interfaces, and that no hook calls are not.
+func TestForeignChains(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	g.server.IP("link add other type veth")
+	for _, line := range []string{"add table netdev theirs", "add chain netdev theirs called",
+		"add chain netdev theirs second { type filter hook egress device eth0 priority 5; }",
+		"add chain netdev theirs first " +
+			"{ type filter hook egress devices = { other, eth0 } priority -7; }",
+		"add chain netdev theirs third { type filter hook egress device other priority 0; }",
+		"add chain netdev theirs in { type filter hook ingress device eth0 priority 0; }"} {
+		if out, err := g.server.Command("nft", line).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v, %s", line, err, out)
+		}
+	}
+	g.attachBefore(t)
+	want := []string{"xdp their_xdp false false", "tcx their_first false false",
+		"nftables theirs first true false", "nftables theirs second true false",
+		"tcx their_first true false"}
+	if all := g.foreign(t); !slices.Equal(all, want) {
+		t.Errorf("found %q, not %q", all, want)
+	}
+}
+
+// theirLocal puts a program of another owner before the loopback's hook, with its name.
+func (g *pairLab) theirLocal(t *testing.T) {
+	t.Helper()
+	theirs := strange(t, ebpf.SchedCLS, localName, -1)
+	g.must(t, g.server.Do(func() error {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: theirs,
+			Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	}))
+}
+
+// TestForeignLocal: a program of another owner at the loopback is not taken for the hook of
+// published ports because it has the name of that.
+func TestForeignLocal(t *testing.T) {
+	t.Parallel()
+	for _, filters := range []bool{false, true} {
+		g := newPairLab(t, webRules)
+		g.engine.noTCX = filters
+		g.must(t, g.server.Do(func() error {
+			if _, err := g.engine.Attach(loopback); err != nil {
+				return err
+			}
+			g.engine.mu.Lock()
+			defer g.engine.mu.Unlock()
+			return g.engine.attachLocalLocked()
+		}))
+		if all := g.foreign(t); len(all) > 0 {
+			t.Errorf("by filters %v: nothing is there: %v", filters, all)
+		}
+		g.must(t, g.engine.Close())
+		g.open(t)
+		if all := g.foreign(t); len(all) > 0 {
+			t.Errorf("by filters %v, taken over: nothing is there: %v", filters, all)
+		}
+		if filters {
+			g.theirFilter(t, loopback, nl.BeforeEgress, localName)
+		} else {
+			g.theirLocal(t)
+		}
+		var found []Foreign
+		g.must(t, g.server.Do(func() (err error) {
+			found, err = g.engine.Foreign()
+			return err
+		}))
+		if len(found) != 1 || found[0].Index != loopback || found[0].Name != localName {
+			t.Errorf("by filters %v: found %+v", filters, found)
+		}
+	}
 }
 
 // TestAnotherWeir: an engine finds the hooks of another one whose pins are not beside its own,

@@ -70,8 +70,8 @@ func UnblockAll() error {
 	}
 	var errs []error
 	for _, l := range links {
-		name, err := c.FilterName(l.Index, nl.Ingress)
-		if err == nil && name == lastName {
+		f, err := c.FilterAt(l.Index, nl.Ingress)
+		if err == nil && f.Name == lastName {
 			err = c.DeleteFilter(l.Index, nl.Ingress)
 		}
 		if err != nil && !errors.Is(err, nl.ErrNoLink) {

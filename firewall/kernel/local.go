@@ -16,7 +16,8 @@ import (
 // local is what looks at packets of the host to itself while ports are published: a link, or a
 // filter where the kernel has no tcx.
 type local struct {
-	link link.Link // nil: a filter
+	link    link.Link      // nil: a filter
+	program ebpf.ProgramID // of the filter
 }
 
 // Pins of the loopback's link, or of the program of its filter.
@@ -81,6 +82,10 @@ func (e *Engine) attachLocalLocked() error {
 }
 
 func (e *Engine) filterLocalLocked() error {
+	id, err := e.programIDs.of(e.objects.WeirLocal)
+	if err != nil {
+		return err
+	}
 	c, err := openNetlink()
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func (e *Engine) filterLocalLocked() error {
 		localName); err != nil {
 		return fmt.Errorf("attach to the loopback: %w", err)
 	}
-	e.local = &local{}
+	e.local = &local{program: id}
 	return nil
 }
 

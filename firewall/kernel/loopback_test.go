@@ -143,9 +143,9 @@ func TestFilterOfTheLoopbackThatStays(t *testing.T) {
 		t.Errorf("the pin is still there: %v", err)
 	}
 	v.must(v.host.Do(func() error {
-		name, err := v.host.Netlink().FilterName(loopback, nl.BeforeEgress)
-		if name != "" {
-			t.Errorf("filter %s is left", name)
+		f, err := v.host.Netlink().FilterAt(loopback, nl.BeforeEgress)
+		if f != (nl.Filter{}) {
+			t.Errorf("filter %+v is left", f)
 		}
 		return err
 	}))

@@ -67,8 +67,8 @@ func (l *local) lost() (bool, error) {
 			return false, err
 		}
 		defer c.Close()
-		name, err := c.FilterName(loopback, nl.BeforeEgress)
-		return name != localName, err
+		f, err := c.FilterAt(loopback, nl.BeforeEgress)
+		return f.Program != uint32(l.program), err
 	}
 	info, err := l.link.Info()
 	if err != nil {
@@ -89,9 +89,13 @@ func (a *attachment) lost(c *nl.Conn) (bool, error) {
 		if !on {
 			continue
 		}
-		name, err := c.FilterName(int(a.index), filterPlaces[d])
-		if err != nil || name != filterName(d) {
-			return err == nil, err
+		f, err := c.FilterAt(int(a.index), filterPlaces[d])
+		if err != nil {
+			return false, err
+		}
+		// Anyone can choose a name. It is all there is until this engine sets the filter.
+		if id := a.programs[d]; f.Name != filterName(d) || id != 0 && f.Program != uint32(id) {
+			return true, nil
 		}
 	}
 	return false, nil

@@ -3,6 +3,10 @@ package kernel
 import (
 	"slices"
 	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // removed returns the interfaces whose hooks are found to be removed.
@@ -54,4 +58,56 @@ func TestRemovedHooksAreAttachedAgain(t *testing.T) {
 	if all := g.removed(t); len(all) > 0 {
 		t.Errorf("without the interface: %v", all)
 	}
+}
+
+// theirFilter puts a filter of another owner in the place of the engine's, with its name.
+func (g *pairLab) theirFilter(t *testing.T, index int, at nl.FilterPlace, name string) {
+	t.Helper()
+	program := strange(t, ebpf.SchedCLS, name, -1)
+	g.must(t, g.server.Do(func() error {
+		c, err := openNetlink()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.SetFilter(index, at, program.FD(), name)
+	}))
+}
+
+// TestFiltersUnderOurNames: a filter of another program in the place of Weir's is not taken for it,
+// whatever its name. The same program in the place of the loopback's hook is not, either.
+func TestFiltersUnderOurNames(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	g.byFilters(t)
+	for d, at := range filterPlaces {
+		if all := g.removed(t); len(all) > 0 {
+			t.Errorf("before: %v", all)
+		}
+		g.theirFilter(t, int(g.index), at, filterName(d))
+		if all := g.removed(t); !slices.Equal(all, []uint32{g.index}) {
+			t.Errorf("%s: found %v", directions[d].name, all)
+		}
+		g.attach(t)
+		g.answers(t, "attached again", "80")
+	}
+	keep := func(want bool) {
+		t.Helper()
+		g.must(t, g.server.Do(func() error {
+			removed, err := g.engine.KeepLocal()
+			if removed != want {
+				t.Errorf("the loopback's hook: removed %v", removed)
+			}
+			return err
+		}))
+	}
+	g.must(t, g.server.Do(func() error {
+		g.engine.mu.Lock()
+		defer g.engine.mu.Unlock()
+		return g.engine.attachLocalLocked()
+	}))
+	keep(false)
+	g.theirFilter(t, loopback, nl.BeforeEgress, localName)
+	keep(true)
+	keep(false)
 }

@@ -108,25 +108,26 @@ func ifThere(err error) error {
 	return err
 }
 
-// FilterName returns the name of Weir's filter at a place of a link, "" if there is none.
-func (c *Conn) FilterName(link int, at FilterPlace) (name string, err error) {
+// FilterAt returns the filter at the place of Weir's, the zero Filter if there is none. Any program
+// may have put it there, under any name.
+func (c *Conn) FilterAt(link int, at FilterPlace) (found Filter, err error) {
 	want := filterOf(link, at)
 	err = change(fmt.Sprintf("list the filters of link %d", link), func() error {
-		name = ""
+		found = Filter{}
 		all, err := c.h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: link}},
 			want.Parent)
 		for _, f := range all {
 			if b, ok := f.(*netlink.BpfFilter); ok && b.Priority == want.Priority &&
 				b.Handle == want.Handle {
-				name = b.Name
+				found = Filter{Kind: f.Type(), Name: b.Name, Program: uint32(b.Id)}
 			}
 		}
 		return ifThere(err)
 	})
-	return name, err
+	return found, err
 }
 
-// Filter is a tc filter of another program.
+// Filter is a tc filter.
 type Filter struct {
 	Kind    string // "bpf", "flower", ...
 	Name    string // of a program of eBPF, as its owner has called it

@@ -2,7 +2,10 @@ package nl
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -16,6 +19,21 @@ type NFTChain struct {
 	Base        bool   // a hook calls it
 	Hook        uint32 // of a base chain: unix.NF_INET_PRE_ROUTING and others
 	Drops       bool   // the policy of a base chain
+	Priority    int32  // of a base chain: one with a lower number comes first
+	devices     []nftDevice
+}
+
+// nftDevice is a name of links, or the beginning of names.
+type nftDevice struct {
+	name   string
+	prefix bool
+}
+
+// On reports whether the chain of family netdev hooks a link.
+func (c *NFTChain) On(link string) bool {
+	return slices.ContainsFunc(c.devices, func(d nftDevice) bool {
+		return d.name == link || d.prefix && strings.HasPrefix(link, d.name)
+	})
 }
 
 // Verdicts of netfilter, include/uapi/linux/netfilter.h.
@@ -119,12 +137,42 @@ func NFTChains(family uint8) (all []NFTChain, err error) {
 			if hook := a.Nested(unix.NFTA_CHAIN_HOOK); a[unix.NFTA_CHAIN_HOOK] != nil {
 				c.Type = a.Text(unix.NFTA_CHAIN_TYPE)
 				c.Base, c.Hook = true, hook.Number(unix.NFTA_HOOK_HOOKNUM)
+				c.Priority = int32(hook.Number(unix.NFTA_HOOK_PRIORITY))
+				c.devices = nftDevices(hook)
 				c.Drops = a[unix.NFTA_CHAIN_POLICY] != nil &&
 					a.Number(unix.NFTA_CHAIN_POLICY) == NFDrop
 			}
 			all = append(all, c)
 		})
 	return all, err
+}
+
+// Of include/uapi/linux/netfilter/nf_tables.h; the prefix since Linux 6.18.
+const (
+	nftaHookDevs     = 4
+	nftaDevicePrefix = 2
+)
+
+// nftDevices returns the links of a hook of family netdev. With more than one there is a list of
+// them; kernels before 5.5 write none.
+func nftDevices(hook NFTAttrs) (all []nftDevice) {
+	list, err := nl.ParseRouteAttr(hook[nftaHookDevs])
+	if err != nil {
+		return nil
+	}
+	for _, a := range list {
+		all = append(all, nftDevice{text(a.Value), a.Attr.Type&nlaType == nftaDevicePrefix})
+	}
+	if one := hook.Text(unix.NFTA_HOOK_DEV); one != "" && all == nil {
+		all = []nftDevice{{name: one}}
+	}
+	return all
+}
+
+// NFTAbsent reports whether an error says that the kernel has no nftables.
+func NFTAbsent(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+		errors.Is(err, unix.EINVAL)
 }
 
 // NFTRules lists the rules of a chain.
