@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -94,6 +93,11 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	h := home(c.dir)
+	held, err := h.forRestore(ctx)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	cfg, err := h.config()
 	if err != nil {
 		return err
@@ -109,31 +113,17 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}
-	kept, had := "", cfg
-	if cfg.Etcd == nil {
-		if kept, err = h.setAside(ctx, &cfg); err != nil {
-			return err
-		}
-	}
-	d, stop, err := h.alone(ctx, cfg)
+	r := replacement{Config: cfg, Epoch: prepared.Epoch, WithoutKeys: *withoutKeys}
+	r.Config.Peers = nil
+	kept, err := h.replaceStore(ctx, r, prepared)
 	if err != nil {
-		return h.putBack(kept, had, err)
-	}
-	if err := prepared.Write(ctx, d); err != nil {
-		stop()
-		return h.putBack(kept, had, err)
-	}
-	defer stop()
-	if err := h.writeEpoch(prepared.Epoch); err != nil {
 		return err
 	}
-	if *withoutKeys {
-		if err := atomicfile.Remove(h.file(keysFile)); err != nil {
-			return err
-		}
+	fmt.Fprintf(c.out, "%d entries, epoch %d", len(entries), prepared.Epoch)
+	if kept != "" {
+		fmt.Fprintf(c.out, "; the store before is in %s", kept)
 	}
-	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries),
-		prepared.Epoch, kept)
+	fmt.Fprintln(c.out)
 	for _, r := range prepared.Replaced {
 		fmt.Fprintf(c.out, "someone else has written into the store: %s\n", r)
 	}
@@ -187,44 +177,17 @@ func clusterOf(ca []byte) (id cluster.Serial, err error) {
 	return id, nil
 }
 
-// putBack undoes setAside after an error: a start would serve an empty store.
-func (h home) putBack(kept string, had config, err error) error {
-	if kept == "" || kept == noStore {
-		return err
-	}
-	back := os.RemoveAll(h.file(etcdDir))
-	if back == nil {
-		back = os.Rename(kept, h.file(etcdDir))
-	}
-	if back = errors.Join(back, h.writeConfig(had)); back != nil {
-		return fmt.Errorf("%w; the store before is in %s, and cannot be put back: %w", err, kept,
-			back)
-	}
-	return fmt.Errorf("the store is as it was before: %w", err)
-}
-
-// noStore takes the place of the directory of the store before.
-const noStore = "(there was none)"
-
-// setAside moves the data of the member away, which must not run, and makes it a member of one.
-func (h home) setAside(ctx context.Context, cfg *config) (kept string, err error) {
+// forRestore holds the directory, and finishes an earlier restore that was cut off.
+func (h home) forRestore(ctx context.Context) (held *os.File, err error) {
 	if h.runs(ctx) {
-		return "", errors.New("weir-store runs: stop it first, on all store hosts")
+		return nil, errors.New("weir-store runs: stop it first, on all store hosts")
 	}
-	cfg.Peers = nil
-	if err := h.writeConfig(*cfg); err != nil {
-		return "", err
+	if held, err = h.hold(); err != nil {
+		return nil, err
 	}
-	data := h.file(etcdDir)
-	for n := 1; ; n++ {
-		kept = fmt.Sprintf("%s.before-%d", data, n)
-		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
+	if _, err := h.finish(); err != nil {
+		held.Close()
+		return nil, err
 	}
-	err = os.Rename(data, kept)
-	if errors.Is(err, fs.ErrNotExist) {
-		return noStore, nil
-	}
-	return kept, err
+	return held, nil
 }

@@ -339,8 +339,9 @@ func TestInitWhileItRuns(t *testing.T) {
 	if said := a.fails(t, again...); !strings.Contains(said, "serves here") {
 		t.Errorf("init: %s", said)
 	}
-	if kept, err := home(a.dir).setAside(t.Context(), &cfg); err == nil {
-		t.Errorf("restore moves the store that runs to %s", kept)
+	if held, err := home(a.dir).forRestore(t.Context()); err == nil {
+		held.Close()
+		t.Error("restore takes the place of the store that runs")
 	}
 	if err := running.Close(); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
@@ -77,23 +76,18 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 			return err
 		}
 	}
-	if f.withoutKeys {
-		err = atomicfile.Remove(h.file(keysFile))
-	} else {
-		err = h.pinKeys(copied.Admins())
+	if !f.withoutKeys {
+		if err := h.pinKeys(copied.Admins()); err != nil {
+			return err
+		}
 	}
-	if err = errors.Join(err, h.writeConfig(f.config)); err != nil {
-		return err
+	if f.Etcd != nil {
+		if err := h.writeConfig(f.config); err != nil {
+			return err
+		}
 	}
-	d, stop, err := h.alone(ctx, f.config)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := prepared.Write(ctx, d); err != nil {
-		return err
-	}
-	if err := h.writeEpoch(prepared.Epoch); err != nil {
+	if _, err := h.replaceStore(ctx, replacement{Config: f.config, Epoch: prepared.Epoch,
+		WithoutKeys: f.withoutKeys}, prepared); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "cluster %s from %s: %d entries of revision %d, epoch %d\nweir-store: %s\n"+

@@ -56,10 +56,22 @@ func initialise(ctx context.Context, c *call) error {
 	if err := h.make(); err != nil {
 		return err
 	}
+	if h.runs(ctx) {
+		return fmt.Errorf("weir-store serves here: the cluster is made already; to make another "+
+			"one, stop it and move %s away", h)
+	}
+	held, err := h.hold()
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	if _, err := h.finish(); err != nil {
+		return err
+	}
 	if f.copyDir != "" {
 		return h.fromCopy(ctx, c, f)
 	}
-	had, err := h.mayInit(ctx, f)
+	had, err := h.mayInit(f)
 	if err != nil {
 		return err
 	}
@@ -113,11 +125,7 @@ func initialise(ctx context.Context, c *call) error {
 
 // mayInit returns the config.json that is there, and an error for a store that is in use. What an
 // interrupted run has begun is not in use.
-func (h home) mayInit(ctx context.Context, f *founding) (had config, err error) {
-	if h.runs(ctx) {
-		return had, fmt.Errorf("weir-store serves here: the cluster is made already; to make "+
-			"another one, stop it and move %s away", h)
-	}
+func (h home) mayInit(f *founding) (had config, err error) {
 	if had, err = h.config(); err != nil {
 		return config{}, nil // it is not there yet, or not whole
 	}

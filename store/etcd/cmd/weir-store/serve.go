@@ -90,11 +90,26 @@ func serve(ctx context.Context, c *call) error {
 	if err := h.make(); err != nil {
 		return err
 	}
+	log := slog.New(slog.NewTextHandler(c.messages, nil))
+	held, err := h.hold()
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	kept, err := h.finish()
+	if err != nil {
+		return err
+	}
+	if kept != "" {
+		log.Warn("a restore that was cut off is finished", "before", kept)
+	}
 	cfg, err := h.config()
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(c.messages, nil))
+	if err := h.checkStore(cfg); err != nil {
+		return err
+	}
 	logged, err := etcdLog()
 	if err != nil {
 		return err
