@@ -159,6 +159,17 @@ func (n *Node) restart() (api.Done, error) {
 	return api.Done{Version: api.Version}, nil
 }
 
+// noticeJoin has the node begin again if the host has joined a cluster since the start: weir join
+// could not ask for that before the API was served.
+func (n *Node) noticeJoin() {
+	now, _, err := cluster.ReadMember(n.config.Paths.Store())
+	if err != nil || now == nil || n.member != nil && n.member.Credential == now.Credential {
+		return
+	}
+	n.log.Info("the host has joined a cluster meanwhile", "name", now.Name)
+	_, _ = n.restart() // it only asks
+}
+
 // errNoCluster refuses what only a host of a cluster can do.
 type errNoCluster struct{}
 

@@ -23,6 +23,7 @@ import (
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/store/disk"
 )
 
 // Config configures a node.
@@ -68,6 +69,7 @@ type Node struct {
 	stack     host.Stack // what has packets of pods go up the stack
 	shared    *cluster.SharedTables
 	cluster   *cluster.Service // nil on a host without a cluster
+	member    *disk.Member     // what the host had of its cluster at the start; may be nil
 	// why the store is not followed, although the host has joined a cluster; nil otherwise
 	unfollowed error
 
@@ -96,6 +98,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		c.Settings.Pods.Ranges = ranges
 	}
 	n := newNode(c, member != nil)
+	n.member = member
 	locks, err := n.lockDirs()
 	defer locks.Release()
 	if err != nil {
@@ -172,7 +175,13 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	n.retry.Start(ctx, "pods cannot look up names", "free the port, or set dns = false in [pods]",
 		n.pods.ServeDNS)
 	n.retry.Until(ctx, "cannot serve the API", "weir doctor",
-		func() error { return s.begin(n.config.Paths, served) })
+		func() error {
+			if err := s.begin(n.config.Paths, served); err != nil {
+				return err
+			}
+			n.noticeJoin()
+			return nil
+		})
 	go n.services.Run(ctx)
 	n.retry.Start(ctx, "cannot serve dockerd", "weir doctor", n.pods.ServeDocker)
 	n.retry.Start(ctx, "cannot serve metrics", "set another observe.metrics in weir.toml",

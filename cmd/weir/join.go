@@ -88,6 +88,13 @@ func unreached(err error) error {
 // key and gets a new certificate for a new key: the one before may be known to others.
 func (c *call) join(j client.Join) (*disk.Member, error) {
 	dir := c.paths().Store()
+	ctx, cancel := context.WithTimeout(c.ctx, joinTime)
+	defer cancel()
+	held, err := disk.Hold(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
 	var had ed25519.PrivateKey
 	before, err := disk.ReadMember(dir)
 	switch {
@@ -120,8 +127,6 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 	if j.WireGuardKey, err = c.tunnelKey(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, joinTime)
-	defer cancel()
 	joined, err := rejoin(ctx, j, had, again)
 	if err != nil {
 		return nil, err
@@ -214,9 +219,6 @@ func joiningKey(dir string, had ed25519.PrivateKey) (key ed25519.PrivateKey, aga
 		return nil, false, err
 	}
 	if key, err = identity.NewKey(); err != nil {
-		return nil, false, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, false, err
 	}
 	return key, false, atomicfile.Write(file, key.Seed())

@@ -150,3 +150,30 @@ func TestJoinUnreachable(t *testing.T) {
 		t.Error("the host is a member")
 	}
 }
+
+// TestJoinWaitsForAnother: of two joins of a host at once, the second one would write the
+// certificate that the first one replaces, or the other way round. It waits, and says for what.
+func TestJoinWaitsForAnother(t *testing.T) {
+	s, root := newJoinable(t), t.TempDir()
+	held, err := disk.Hold(t.Context(), storeDir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := members.Invite(t.Context(), s.model, s.ca, members.Invitation{Uses: 1,
+		Valid: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, messages bytes.Buffer
+	if status := run(ctx, []string{"--root", root, "join", "--name", "b", token.String() + "@" +
+		s.address}, strings.NewReader(""), &out, &messages); status != 1 ||
+		!strings.Contains(messages.String(), "another weir join has not ended") {
+		t.Errorf("status %d: %s", status, &messages)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.join(t, root)
+}

@@ -38,7 +38,7 @@ func Open(path string) (*Dir, State, error) {
 	if err != nil {
 		return nil, State{}, err
 	}
-	if err := atomicfile.RemoveLeftovers(path); err != nil {
+	if err := sweep(path); err != nil {
 		return nil, State{}, err
 	}
 	s, clean, err := d.read()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -398,4 +400,41 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOpenDuringJoin: an agent that starts leaves alone what a join is writing.
+func TestOpenDuringJoin(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	held, err := Hold(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending, err := atomicfile.Prepare(filepath.Join(dir, MemberFile), []byte("member"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() {
+		t.Helper()
+		d, _, err := Open(dir)
+		if err == nil {
+			err = d.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open()
+	if err := pending.Commit(); err != nil {
+		t.Errorf("the join loses its file: %v", err)
+	}
+	if pending, err = atomicfile.Prepare(filepath.Join(dir, "joining"), []byte("key")); err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	if _, err := os.Stat(pending.Temp()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a crash has left stays: %v", err)
+	}
 }

@@ -1,0 +1,66 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/weirnet/weir/internal/atomicfile"
+)
+
+// errHeld means that another process holds the directory.
+var errHeld = errors.New("another weir join has not ended: wait for it")
+
+// holdAgain is how often Hold looks whether the other process has ended.
+const holdAgain = 20 * time.Millisecond
+
+// Hold makes a directory if needed, and has this process alone write what a host has of its
+// membership, until the file is closed. It waits for another process until the context ends.
+func Hold(ctx context.Context, dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := tryHold(dir)
+		if !errors.Is(err, errHeld) {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		case <-time.After(holdAgain):
+		}
+	}
+}
+
+func tryHold(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errHeld
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// sweep removes what crashes have left, unless a join is under way: it would lose what it writes.
+func sweep(dir string) error {
+	f, err := tryHold(dir)
+	if errors.Is(err, errHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return atomicfile.RemoveLeftovers(dir)
+}
