@@ -39,7 +39,7 @@ func (b *bind) senderTo(p *peerEndpoint, a netip.Addr) *udp.Conn {
 	}
 	var c *udp.Conn
 	err := b.ns.Do(func() (err error) {
-		c, err = all.Sibling(udp.Config{WriteBuffer: senderBuffer, Mark: b.mark,
+		c, err = all.OpenSender(udp.Config{WriteBuffer: senderBuffer, Mark: b.mark,
 			NoGSO: !b.offload})
 		return err
 	})

@@ -43,7 +43,8 @@ var ErrShortBuffer = errors.New("udp: message buffers are smaller than MaxPayloa
 // fatal: the next ReadBatch reads datagrams.
 var ErrQueued = errors.New("udp: ICMP errors are queued")
 
-// ErrFull is returned by WriteBatch of a Sibling for a message for which its buffer has no space.
+// ErrFull is returned by WriteBatch of a Conn that OpenSender returned: its buffer has no space for
+// the message.
 var ErrFull = errors.New("udp: the write buffer is full")
 
 // ErrFamily is returned by WriteBatch for a message that has no address, or one of an IP version

@@ -30,7 +30,8 @@
 // Message.Segments iterates over them in place. A Reader has slots of the right size and returns
 // single datagrams that point into them, without a copy.
 //
-// Conn.Sibling opens a second socket at the same address, only for sending, with its own buffer.
+// Conn.OpenSender opens a second socket at the same address (SO_REUSEPORT), only for sending, with
+// its own buffer.
 //
 // # Packet information
 //

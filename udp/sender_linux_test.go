@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestSibling: what siblings send comes from the address of the first socket, which receives all
+// TestOpenSender: what senders send comes from the address of the first socket, which receives all
 // that is sent there, from any port. A socket that does not share the address cannot bind it.
-func TestSibling(t *testing.T) {
+func TestOpenSender(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6"} {
 		ip := netip.MustParseAddr("127.0.0.1")
 		if network == "udp6" {
@@ -30,19 +30,19 @@ func TestSibling(t *testing.T) {
 			}
 			defer c.Close()
 			to := netip.AddrPortFrom(ip, c.LocalAddrPort().Port())
-			var siblings []*Conn
+			var senders []*Conn
 			for range 5 {
-				s, err := c.Sibling(Config{})
+				s, err := c.OpenSender(Config{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				siblings = append(siblings, s)
-				checkSiblings(t, network, c, to, siblings)
+				senders = append(senders, s)
+				checkSenders(t, network, c, to, senders)
 			}
-			for _, s := range siblings { // in any order
+			for _, s := range senders { // in any order
 				s.Close()
-				checkSiblings(t, network, c, to, nil)
+				checkSenders(t, network, c, to, nil)
 			}
 			if other, err := Listen(network, to, Config{}); !errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("another socket at the address: %v", err)
@@ -52,7 +52,7 @@ func TestSibling(t *testing.T) {
 	}
 }
 
-func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, siblings []*Conn) {
+func checkSenders(t *testing.T, network string, c *Conn, to netip.AddrPort, senders []*Conn) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	buf := [][]byte{make([]byte, 100)}
@@ -66,7 +66,7 @@ func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, sib
 		if n, err := c.ReadBatch(got); n != 1 || err != nil || got[0].Payload()[0] != i {
 			t.Fatalf("datagram %d: %d, %v", i, n, err)
 		}
-		for _, s := range siblings {
+		for _, s := range senders {
 			m := []Message{{Buffers: [][]byte{{i}}, Addr: got[0].Addr}}
 			if n, err := s.WriteBatch(m); n != 1 || err != nil {
 				t.Fatal(n, err)

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sibling opens a second socket at the address of c, only for sending. It has its own buffer, and
-// its WriteBatch does not wait for space there but fails with ErrFull. Datagrams to the address
-// still arrive at c, which must not be connected. The options are those of config, with ReusePort
-// set.
-func (c *Conn) Sibling(config Config) (*Conn, error) {
+// OpenSender opens a second socket at the address of c (SO_REUSEPORT), only for sending. It has its
+// own buffer. Its WriteBatch does not wait for space there but fails with ErrFull. Datagrams to the
+// address still arrive at c, which must not be connected. The options are those of config, with
+// ReusePort set.
+func (c *Conn) OpenSender(config Config) (*Conn, error) {
 	// Only now: with SO_REUSEPORT from the beginning, c could have bound an address that another
 	// program already shares.
 	if err := c.reuse(); err != nil {
