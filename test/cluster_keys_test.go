@@ -18,22 +18,22 @@ import (
 	"github.com/weirnet/weir/store/identity"
 )
 
-// thief has stolen etcd: it reads and writes there, past weir-store.
-type thief struct {
+// attacker has stolen etcd: it reads and writes there, past weir-store.
+type attacker struct {
 	t    *testing.T
 	http *http.Client
 }
 
-func (k *cluster) thief() *thief {
+func (k *cluster) attacker() *attacker {
 	socket := filepath.Join(k.a.root, "var/lib/weir-store/etcd/client")
-	return &thief{k.t, &http.Client{Transport: &http.Transport{
+	return &attacker{k.t, &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}}}}
 }
 
 // ask makes a call of etcd. Values are Base64 there, as package json has bytes.
-func (x *thief) ask(call string, request, answer any) {
+func (x *attacker) ask(call string, request, answer any) {
 	x.t.Helper()
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -52,7 +52,7 @@ func (x *thief) ask(call string, request, answer any) {
 	}
 }
 
-func (x *thief) get(key string) []byte {
+func (x *attacker) get(key string) []byte {
 	x.t.Helper()
 	var answer struct {
 		Kvs []struct {
@@ -66,13 +66,13 @@ func (x *thief) get(key string) []byte {
 	return answer.Kvs[0].Value
 }
 
-func (x *thief) put(e store.Entry) {
+func (x *attacker) put(e store.Entry) {
 	x.t.Helper()
 	var answer struct{}
 	x.ask("put", map[string][]byte{"key": []byte(e.Key), "value": e.Value}, &answer)
 }
 
-func (x *thief) write(key string, d desired.Document) {
+func (x *attacker) write(key string, d desired.Document) {
 	x.t.Helper()
 	value, err := desired.Encode(d)
 	if err != nil {
@@ -81,7 +81,7 @@ func (x *thief) write(key string, d desired.Document) {
 	x.put(store.Entry{Key: key, Value: value})
 }
 
-func (x *thief) head() desired.Head {
+func (x *attacker) head() desired.Head {
 	x.t.Helper()
 	h, err := desired.Decode[desired.Head](x.get(desired.HeadKey))
 	if err != nil {
@@ -91,9 +91,9 @@ func (x *thief) head() desired.Head {
 }
 
 // open writes a version that lets everything in, signed with a key; nil: none.
-func (x *thief) open(key ed25519.PrivateKey) desired.Number {
+func (x *attacker) open(key ed25519.PrivateKey) desired.Number {
 	x.t.Helper()
-	digest, parts, err := desired.EncodeText(thiefRule + "\n")
+	digest, parts, err := desired.EncodeText(attackerRule + "\n")
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (x *thief) open(key ed25519.PrivateKey) desired.Number {
 	return h.Number
 }
 
-const thiefRule = "add 4711 allow ip from any to any"
+const attackerRule = "add 4711 allow ip from any to any"
 
 // refusesVersion waits until a host says in its status that it does not accept a version, and
 // checks that it enforces the one before.
@@ -149,15 +149,15 @@ func (k *cluster) accepts(h *podHost, n desired.Number) {
 }
 
 // TestLongSignedRules: a version that an administrator of the list has signed is in force on all
-// hosts. One that a thief of etcd has written is not: each host says so, also after a start and if
-// it joined later, and no command of an administrator signs it. A key that is taken off the list
+// hosts. One that an attacker in etcd has written is not: each host says so, also after a start and
+// if it joined later, and no command of an administrator signs it. A key that is taken off the list
 // signs nothing any more.
 func TestLongSignedRules(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t, "--signed")
 	k.join("a", k.a)
 	k.join("b", k.b)
-	x := k.thief()
+	x := k.attacker()
 	if out, err := k.load(clusterRules); err != nil || !strings.Contains(out, "on 2 of 2 hosts") {
 		t.Fatalf("%s, %v", out, err)
 	}
@@ -166,7 +166,7 @@ func TestLongSignedRules(t *testing.T) {
 	k.accepts(k.b, good)
 	k.withDamagedRecord()
 	k.withoutSignature(x, good)
-	k.withListOfThief(x, good)
+	k.withListOfAttacker(x, good)
 	good, stolen := k.withRemovedKey(x)
 
 	// A host that joins now has the list from its invitation.
@@ -207,8 +207,8 @@ func (k *cluster) withDamagedRecord() {
 	k.a.file(file, string(good))
 }
 
-// withoutSignature has the thief write a version that no one has signed.
-func (k *cluster) withoutSignature(x *thief, good desired.Number) {
+// withoutSignature has the attacker write a version that no one has signed.
+func (k *cluster) withoutSignature(x *attacker, good desired.Number) {
 	stolen := x.open(nil)
 	for _, h := range []*podHost{k.a, k.b} {
 		k.refusesVersion(h, stolen, good)
@@ -224,8 +224,8 @@ func (k *cluster) withoutSignature(x *thief, good desired.Number) {
 	k.accepts(k.b, good)
 }
 
-// withListOfThief has the thief write a list of keys, and a version that one of them signed.
-func (k *cluster) withListOfThief(x *thief, good desired.Number) {
+// withListOfAttacker has the attacker write a list of keys, and a version that one of them signed.
+func (k *cluster) withListOfAttacker(x *attacker, good desired.Number) {
 	list := x.get(desired.KeysKey)
 	lists, err := desired.Decode[desired.AdminKeys](list)
 	if err != nil {
@@ -249,8 +249,8 @@ func (k *cluster) withListOfThief(x *thief, good desired.Number) {
 }
 
 // withRemovedKey makes a second administrator on b, whose version is good, and whose key is then
-// taken off the list: the thief has it, and writes another version.
-func (k *cluster) withRemovedKey(x *thief) (good, stolen desired.Number) {
+// taken off the list: the attacker has it, and writes another version.
+func (k *cluster) withRemovedKey(x *attacker) (good, stolen desired.Number) {
 	file := filepath.Join(k.b.root, "etc/weir/admin.pem")
 	program, err := storeProgram()
 	if err != nil {

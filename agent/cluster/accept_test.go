@@ -28,7 +28,7 @@ func (l *lab) begin(epoch uint64) {
 		l.entry(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: epoch})}})
 }
 
-// TestEpochAccepted: a thief of the store moves the epoch by small steps, so that the restored
+// TestEpochAccepted: an attacker in the store moves the epoch by small steps, so that the restored
 // store is an earlier one to the host, or one that is too far away. The host says so, keeps what it
 // enforces, and follows when its administrator accepts; a start does not undo that.
 func TestEpochAccepted(t *testing.T) {
@@ -59,14 +59,14 @@ func TestEpochAccepted(t *testing.T) {
 		l.begin(1 + (i+1)*step)
 		nstest.Eventually(t, "a step", func() bool { return a.epoch() == l.epoch })
 	}
-	thief := l.load("add 100 allow ip from any to any\n", 0)
-	enforces("the version of the thief", thief)
+	attacker := l.load("add 100 allow ip from any to any\n", 0)
+	enforces("the version of the attacker", attacker)
 
 	restored(2)
 	nstest.Eventually(t, "the host names it", func() bool {
 		return a.says("is in epoch 2 of the cluster, while this host is in 196609")
 	})
-	if a.parts.now() != thief {
+	if a.parts.now() != attacker {
 		t.Errorf("before anyone accepts: %q", a.parts.now())
 	}
 	a.acceptAlone(t, "epoch 2 accepted")

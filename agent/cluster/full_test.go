@@ -70,9 +70,9 @@ func TestLargeStore(t *testing.T) {
 	nstest.Eventually(t, "the problem is over", func() bool { return !a.hasProblem("at most 256") })
 }
 
-// TestLargeStoreIsReplaced: a thief of the store has filled it, and a backup is restored. A host
-// has no space to hold what the backup does not have, so it does not follow that. An administrator
-// may accept it.
+// TestLargeStoreIsReplaced: an attacker in the store has filled it, and a backup is restored. A
+// host has no space to hold what the backup does not have, so it does not follow that. An
+// administrator may accept it.
 func TestLargeStoreIsReplaced(t *testing.T) {
 	l := newLab(t)
 	l.join("a", 1, "10.0.1.0/24")

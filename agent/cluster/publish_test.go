@@ -97,7 +97,7 @@ func TestForgedEndpoints(t *testing.T) {
 	forge := func(sequence uint64, addrs []netip.AddrPort) {
 		t.Helper()
 		e := &cluster.Endpoints{Serial: cluster.Serial{2, 1}, Sequence: sequence, Addrs: addrs}
-		if err := e.Sign("b", keyOf("thief")); err != nil {
+		if err := e.Sign("b", keyOf("attacker")); err != nil {
 			t.Fatal(err)
 		}
 		forged := l.entry(cluster.EndpointKey+"b", e)

@@ -30,6 +30,7 @@ var forbidden = map[string]string{
 	"heir": "successor", "heirs": "successors",
 	"recall": "verdict cache", "recalls": "verdict cache", "recalled": "cached",
 	"sounding": "PMTU probe", "soundings": "PMTU probes", "sounded": "probed",
+	"thief": "attacker, stolen key", "thieves": "attackers",
 	"whoever": "name who", "nobody": "no X", "somebody": "name who", "anew": "again",
 	"thus": "so", "hence": "so", "whence": "from where", "likewise": "also",
 	"thereof": "of it", "wherein": "in which", "shall": "must, is to",

@@ -105,13 +105,13 @@ func TestKeys(t *testing.T) {
 	}
 
 	// The store is stolen: a version that no one signed is not signed by a change of the keys.
-	thief := confirmed.Next(map[cluster.Scope]cluster.Digest{}, "thief", 0)
-	l.put(cluster.HeadKey, &thief)
+	attacker := confirmed.Next(map[cluster.Scope]cluster.Digest{}, "attacker", 0)
+	l.put(cluster.HeadKey, &attacker)
 	if _, signed := l.changeKeys(one, []cluster.Key{KeyOf(two.Key)}, nil); signed {
 		t.Error("a version that no one signed is taken for signed")
 	}
 	if h := host().Head(); h.Number != confirmed.Number {
-		t.Errorf("the thief's version is in force: %v", h)
+		t.Errorf("the attacker's version is in force: %v", h)
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// TestPutBack: whatever a thief has written in their place, the version that an administrator's own
-// host enforces, and the keys that it knows, are put back by the number of the version.
+// TestPutBack: whatever an attacker has written in their place, the version that an administrator's
+// own host enforces, and the keys that it knows, are put back by the number of the version.
 func TestPutBack(t *testing.T) {
 	l := newLab(t)
-	one, thief := signer("one"), signer("thief")
+	one, attacker := signer("one"), signer("attacker")
 	list, _, err := ChangeKeys(t.Context(), l.admin, one, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestPutBack(t *testing.T) {
 	one.Knows = host().Trust()
 	evil := map[cluster.Scope]cluster.Digest{cluster.RoleScope("ra"): {1}}
 	older := cluster.Head{Number: cluster.Number{Epoch: 1}}
-	forged, err := list.Next(cluster.Serial{1}, []cluster.Key{KeyOf(thief.Key)}, thief.Key)
+	forged, err := list.Next(cluster.Serial{1}, []cluster.Key{KeyOf(attacker.Key)}, attacker.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestPutBack(t *testing.T) {
 		"a version, and keys":  {good.Next(evil, "me", 0), []cluster.KeyList{list, forged}},
 		"keys of another list": {*good, []cluster.KeyList{forged}},
 	} {
-		if err := c.head.Sign(thief.Key); err != nil {
+		if err := c.head.Sign(attacker.Key); err != nil {
 			t.Fatal(err)
 		}
 		l.put(cluster.HeadKey, &c.head)

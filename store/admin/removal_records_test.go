@@ -30,7 +30,7 @@ func TestKeysKeepRemovals(t *testing.T) {
 	for i := range many {
 		l.removed(fmt.Sprint("gone", i), byte(i+1), two)
 	}
-	l.removed("thief", 200, signer("thief"))
+	l.removed("attacker", 200, signer("attacker"))
 	if _, _, err := ChangeKeys(t.Context(), l.admin, two, nil,
 		[]cluster.Key{KeyOf(two.Key)}); err == nil || !strings.Contains(err.Error(),
 		"150 removals") {

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,8 +14,9 @@ import (
 // honestText are the rules that are in force before the store is stolen.
 const honestText = "add 1 deny ip from any to any\n"
 
-// thiefHead commits other rules and returns a version of them, which a thief of the store made.
-func (l *lab) thiefHead(after *cluster.Head) cluster.Head {
+// attackerHead commits other rules and returns a version of them, which an attacker in the store
+// made.
+func (l *lab) attackerHead(after *cluster.Head) cluster.Head {
 	l.Helper()
 	evil, parts, err := cluster.EncodeText("add 3 allow ip from any to any\n")
 	if err == nil {
@@ -22,11 +25,11 @@ func (l *lab) thiefHead(after *cluster.Head) cluster.Head {
 	if err != nil {
 		l.Fatal(err)
 	}
-	return after.Next(map[cluster.Scope]cluster.Digest{cluster.All: evil}, "thief", 0)
+	return after.Next(map[cluster.Scope]cluster.Digest{cluster.All: evil}, "attacker", 0)
 }
 
 // TestStolenStoreGetsNoSignature: an administrator signs nothing that builds on what his own host
-// refuses: rules or keys that a thief wrote, or versions that the store withholds.
+// refuses: rules or keys that an attacker wrote, or versions that the store withholds.
 func TestStolenStoreGetsNoSignature(t *testing.T) {
 	l := newLab(t)
 	one := signer("one")
@@ -46,10 +49,10 @@ func TestStolenStoreGetsNoSignature(t *testing.T) {
 	host := l.locked(keys)
 	one.Knows = host().Trust()
 
-	thief := l.thiefHead(head)
-	trial := head.Next(thief.Scopes, "thief", time.Minute)
-	for _, key := range []Signer{{}, signer("thief")} {
-		for name, h := range map[string]*cluster.Head{"a version": &thief, "a trial": &trial} {
+	attacker := l.attackerHead(head)
+	trial := head.Next(attacker.Scopes, "attacker", time.Minute)
+	for _, key := range []Signer{{}, signer("attacker")} {
+		for name, h := range map[string]*cluster.Head{"a version": &attacker, "a trial": &trial} {
 			if key.Key != nil {
 				if err := h.Sign(key.Key); err != nil {
 					t.Fatal(err)
@@ -69,24 +72,26 @@ func TestStolenStoreGetsNoSignature(t *testing.T) {
 	}
 	l.refuses("no version", one)
 	l.put(cluster.HeadKey, head)
-	l.forgeKeys(one, keys, head, thief)
+	l.forgeKeys(one, keys, head, attacker)
 	if h := host().Head(); h == nil || h.Scopes[cluster.All] != head.Scopes[cluster.All] {
 		t.Errorf("in force: %+v", h)
 	}
 }
 
-// forgeKeys writes lists of keys that a thief made, under the version in force and under one of the
-// thief's: the administrator signs neither lists nor rules that build on them. Rules that build on
-// the version in force do not depend on the list: hosts keep the one that they know.
-func (l *lab) forgeKeys(by Signer, keys cluster.KeyList, head *cluster.Head, thief cluster.Head) {
+// forgeKeys writes lists of keys that an attacker made, under the version in force and under one of
+// the attacker's: the administrator signs neither lists nor rules that build on them. Rules that
+// build on the version in force do not depend on the list: hosts keep the one that they know.
+func (l *lab) forgeKeys(by Signer, keys cluster.KeyList, head *cluster.Head,
+	attacker cluster.Head) {
 	forged := keys
-	forged.Keys = []cluster.Key{KeyOf(by.Key), keyOf("thief")}
-	next, err := keys.Next(cluster.Serial{1}, forged.Keys, signer("thief").Key)
+	forged.Keys = []cluster.Key{KeyOf(by.Key), keyOf("attacker")}
+	slices.SortFunc(forged.Keys, func(a, b cluster.Key) int { return bytes.Compare(a[:], b[:]) })
+	next, err := keys.Next(cluster.Serial{1}, forged.Keys, signer("attacker").Key)
 	if err != nil {
 		l.Fatal(err)
 	}
 	for name, lists := range map[string][]cluster.KeyList{"another list": {forged},
-		"a list of the thief's": {keys, next}} {
+		"a list of the attacker's": {keys, next}} {
 		l.put(cluster.KeysKey, &cluster.AdminKeys{Lists: lists})
 		if made, _, err := ChangeKeys(l.Context(), l.admin, by, []cluster.Key{keyOf("two")},
 			nil); !errors.Is(err, cluster.ErrSignature) {
@@ -95,11 +100,11 @@ func (l *lab) forgeKeys(by Signer, keys cluster.KeyList, head *cluster.Head, thi
 		if _, err := l.loadBy(by, honestText, 0); err != nil {
 			l.Errorf("%s: rules of before are refused: %v", name, err)
 		}
-		thief.Number.Count += 10
-		if err := thief.Sign(signer("thief").Key); err != nil {
+		attacker.Number.Count += 10
+		if err := attacker.Sign(signer("attacker").Key); err != nil {
 			l.Fatal(err)
 		}
-		l.put(cluster.HeadKey, &thief)
+		l.put(cluster.HeadKey, &attacker)
 		l.refuses(name, by)
 		l.put(cluster.HeadKey, head)
 	}

@@ -85,7 +85,7 @@ func (j Join) joined(body []byte) (*Joined, error) {
 	if len(a.CAs) == 0 || identity.FingerprintOf(a.CAs[0]) != j.Token.CA {
 		return nil, errors.New("the answer has another CA than the token")
 	}
-	// Of other CAs the token says nothing: one that weir-store names may be a thief's.
+	// Of other CAs the token says nothing: one that weir-store names may be an attacker's.
 	c := &identity.Credential{Certificate: a.Certificate, Key: j.Key, CAs: a.CAs[:1]}
 	peer, err := c.Verify()
 	if err != nil {

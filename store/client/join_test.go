@@ -12,21 +12,21 @@ import (
 // TestJoinedTrustsTheTokensCA: a host trusts the CA that its token names, and no other one that a
 // weir-store names beside it: neither for its own certificate nor later.
 func TestJoinedTrustsTheTokensCA(t *testing.T) {
-	ca, thief := newCA(t), newCA(t)
+	ca, attacker := newCA(t), newCA(t)
 	key, err := identity.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := identity.NewToken(identity.FingerprintOf(ca.Certificate()))
 	j := Join{Token: token, Name: "b", Key: key}
-	for what, by := range map[string]*identity.CA{"the cluster": ca, "a thief": thief} {
+	for what, by := range map[string]*identity.CA{"the cluster": ca, "an attacker": attacker} {
 		der, err := by.Issue(identity.ID{Kind: identity.Host, Name: "b"},
 			key.Public().(ed25519.PublicKey), identity.NewSerial())
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer, err := wire.JoinAnswer{Certificate: der,
-			CAs: [][]byte{ca.Certificate(), thief.Certificate()}}.Encode()
+			CAs: [][]byte{ca.Certificate(), attacker.Certificate()}}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,7 +117,7 @@ func (l KeyList) Follow(of Serial, a *AdminKeys) (KeyList, error) {
 
 // Passed returns the keys of the lists from l on to next, which follows from l in the document. A
 // host that was away has a removal and a later list in one step: it believes the removal record as
-// it would have when the removal record was new. A thief gains nothing: that store could have
+// it would have when the removal record was new. An attacker gains nothing: that store could have
 // withheld the later list.
 func (l KeyList) Passed(next KeyList, a *AdminKeys) []Key {
 	passed := l.Keys

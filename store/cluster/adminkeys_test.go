@@ -42,13 +42,13 @@ func TestLockedRemoval(t *testing.T) {
 		before, records []store.Change
 		goes            bool
 	}{
-		"without a lock":    {KeyList{}, nil, nil, true},
-		"without a record":  {locked, nil, nil, false},
-		"a thief's record":  {locked, nil, []store.Change{record(a.ca, serial)}, false},
-		"an earlier record": {locked, nil, []store.Change{replayed}, false},
-		"an earlier host":   {locked, []store.Change{overwritten, replayed}, nil, false},
-		"not a document":    {locked, []store.Change{garbage}, []store.Change{replayed}, false},
-		"a signed removal":  {locked, nil, []store.Change{signed}, true},
+		"without a lock":       {KeyList{}, nil, nil, true},
+		"without a record":     {locked, nil, nil, false},
+		"an attacker's record": {locked, nil, []store.Change{record(a.ca, serial)}, false},
+		"an earlier record":    {locked, nil, []store.Change{replayed}, false},
+		"an earlier host":      {locked, []store.Change{overwritten, replayed}, nil, false},
+		"not a document":       {locked, []store.Change{garbage}, []store.Change{replayed}, false},
+		"a signed removal":     {locked, nil, []store.Change{signed}, true},
 	} {
 		a.trust.Admins = c.admins
 		d := NewDesired("x", a.trust, nil)
@@ -81,20 +81,21 @@ func TestRulesLock(t *testing.T) {
 	if err := trial.Sign(a.admin); err != nil {
 		t.Fatal(err)
 	}
-	trial.Trial.Revert.By = "thief"
-	if err := trial.Trial.Revert.Sign(keyOf("thief")); err != nil {
+	trial.Trial.Revert.By = "attacker"
+	if err := trial.Trial.Revert.Sign(keyOf("attacker")); err != nil {
 		t.Fatal(err)
 	}
 	lists := func(all ...KeyList) *AdminKeys { return &AdminKeys{Lists: all} }
-	forged, err := a.trust.Admins.Next(Serial{1}, []Key{public(keyOf("thief"))}, keyOf("thief"))
+	foreign := keyOf("attacker")
+	forged, err := a.trust.Admins.Next(Serial{1}, []Key{public(foreign)}, foreign)
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhereSigned, err := a.trust.Admins.Next(Serial{2}, []Key{public(keyOf("thief"))}, a.admin)
+	elsewhereSigned, err := a.trust.Admins.Next(Serial{2}, []Key{public(foreign)}, a.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := KeyList{Count: 1, Keys: []Key{public(keyOf("thief"))}}
+	first := KeyList{Count: 1, Keys: []Key{public(foreign)}}
 	for _, ch := range []store.Change{put(t, HeadKey, head), put(t, HeadKey, &trial),
 		put(t, RemovedTree+"node/b", record), put(t, KeysKey, lists(first)),
 		put(t, KeysKey, lists(a.trust.Admins, forged)),
@@ -174,7 +175,7 @@ func TestKeyLists(t *testing.T) {
 		t.Errorf("signed again: %+v", e)
 	}
 	changed := again
-	changed.By = "thief"
+	changed.By = "attacker"
 	if err := changed.Sign(second); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestKeyLists(t *testing.T) {
 	// the end of the lock is signed, too, and final until the host joins again
 	end := next(l5, third)
 	d.Apply([]store.Change{put(t, KeysKey, &AdminKeys{Lists: []KeyList{l5, end, next(end, nil,
-		public(keyOf("thief")))}})})
+		public(keyOf("attacker")))}})})
 	if got := d.Trust().Admins; got.Locked() || got.Count != 6 {
 		t.Errorf("after the end: %+v", got)
 	}

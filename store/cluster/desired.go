@@ -380,9 +380,10 @@ func (d *Desired) keep(key string, v *value) {
 }
 
 // mayKeep reports whether there is space for the good value of pods or of a table beside the last
-// one, which is refused. The copy does not count it: a thief of the store could fill the memory of
-// every host with good values, each of which it replaces by one that is refused. It gains nothing
-// when the good value is dropped, since it may write an empty one. Of other keys there are few.
+// one, which is refused. The copy does not count it: an attacker in the store could fill the memory
+// of every host with good values, each of which it replaces by one that is refused. It gains
+// nothing when the good value is dropped, since it may write an empty one. Of other keys there are
+// few.
 func (d *Desired) mayKeep(key string, v *value) bool {
 	return v.good == nil || d.keptSize-d.kept[key]+cost(key, v) <= d.maxKept
 }

@@ -180,7 +180,8 @@ func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
 }
 
 // succeeds returns an error unless a certificate ends the one that its host has, or that one has
-// ended. A thief of the store who has a token may have deleted that one, and joined by the name.
+// ended. An attacker in the store who has a token may have deleted that one, and joined by the
+// name.
 func (d *Desired) succeeds(name string, n *Node) error {
 	h := d.hosts[name]
 	if h == nil || h.node == nil || h.node.Serial == n.Serial || d.revoked[h.node.Serial] ||

@@ -7,10 +7,10 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// TestEpochOfAThief: one who writes into the store cannot have hosts refuse every later cluster.
-// They do not believe an epoch that is far away and, if they demand signatures, none of which there
-// is no signed version. The epoch that a restore begins is believed afterwards.
-func TestEpochOfAThief(t *testing.T) {
+// TestEpochOfAnAttacker: one who writes into the store cannot have hosts refuse every later
+// cluster. They do not believe an epoch that is far away and, if they demand signatures, none of
+// which there is no signed version. The epoch that a restore begins is believed afterwards.
+func TestEpochOfAnAttacker(t *testing.T) {
 	a := newAuthority()
 	identity := func(epoch uint64) store.Change {
 		return put(t, IdentityKey, &Identity{ID: a.trust.Cluster, Epoch: epoch})
@@ -51,7 +51,7 @@ func TestEpochOfAThief(t *testing.T) {
 			step1(1, 1, identity(math.MaxUint64)),
 			step1(0, 1, identity(1+maxEpochs)), // named, and not believed
 			step1(1, 1, head(1+maxEpochs, "")),
-			step1(1, 1, head(1+maxEpochs, "thief")),
+			step1(1, 1, head(1+maxEpochs, "attacker")),
 			step1(0, 2, identity(2), head(2, "admin")),
 			step1(1, 2, identity(math.MaxUint64)), // with the key of an administrator
 			step1(2, 2, head(math.MaxUint64, "admin")),
@@ -71,8 +71,8 @@ func TestEpochOfAThief(t *testing.T) {
 }
 
 // TestEnterEpoch: an administrator has a host without signed rules enter the epoch of the store
-// that is the right one, whether a thief had moved the host on, or the store is too far away. The
-// head of that epoch counts, and from then on no earlier one.
+// that is the right one, whether an attacker had moved the host on, or the store is too far away.
+// The head of that epoch counts, and from then on no earlier one.
 func TestEnterEpoch(t *testing.T) {
 	a := newAuthority()
 	identity := func(epoch uint64) store.Change {

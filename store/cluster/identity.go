@@ -7,8 +7,8 @@ import (
 )
 
 // maxStores is how many addresses of weir-stores there are at most. Each that does not answer costs
-// a host seconds, and the list has no signature: with any number a thief of the store could keep
-// hosts for days from trying those that they know from their invitation.
+// a host seconds, and the list has no signature: with any number an attacker in the store could
+// keep hosts for days from trying those that they know from their invitation.
 const maxStores = 64
 
 // Identity is the document of IdentityKey: the identity of the cluster.

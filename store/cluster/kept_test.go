@@ -8,8 +8,8 @@ import (
 )
 
 // TestKeptIsBounded: the last good values of what is refused are kept up to a size. Beyond that, a
-// table or pods whose value is refused count as empty, as if the thief had written that. When the
-// store has a good value again, there is space for others.
+// table or pods whose value is refused count as empty, as if the attacker had written that. When
+// the store has a good value again, there is space for others.
 func TestKeptIsBounded(t *testing.T) {
 	a := newAuthority()
 	d := NewDesired("a", a.trust, nil)

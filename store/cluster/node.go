@@ -187,7 +187,7 @@ func (r *RemovalRecord) Check() error {
 }
 
 // Add adds serial numbers. If there is no space for all, earlier ones give way: without the rules
-// lock a thief of the store may have written them, and a removal has to be possible.
+// lock an attacker in the store may have written them, and a removal has to be possible.
 func (r *RemovalRecord) Add(revoked []Serial) {
 	r.Serials = r.Serials[:min(len(r.Serials), max(0, maxRemoved-len(revoked)))]
 	r.Serials = append(slices.Clone(r.Serials), revoked...)

@@ -170,8 +170,8 @@ func (p Pool) at(n uint64) netip.Prefix {
 }
 
 // owners reads the owners of all ranges. What is not a range has none, and a range with a value
-// that cannot be read has one without a name: what a thief of the store has written there must not
-// keep hosts from being removed.
+// that cannot be read has one without a name: what an attacker in the store has written there must
+// not keep hosts from being removed.
 func owners(s store.Snapshot) (list []Owner) {
 	for _, e := range s.Entries {
 		r, err := parseRangeKey(e.Key)

@@ -90,7 +90,7 @@ func TestReplacesLimit(t *testing.T) {
 	}
 }
 
-// TestCertificateUnderAnotherName: a thief of the store writes the certificate of a host under
+// TestCertificateUnderAnotherName: an attacker in the store writes the certificate of a host under
 // another name before others have seen it. It does not count there, and does where it belongs.
 func TestCertificateUnderAnotherName(t *testing.T) {
 	a := newAuthority()

@@ -110,7 +110,8 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 	}
 	id, bad := cluster.Decode[cluster.Identity](all[cluster.IdentityKey])
 	if c.Local.Cluster == c.Trust.Cluster && (bad != nil || id.ID != c.Trust.Cluster) {
-		// A thief of the store wrote it, or a later Weir, whose document the host does not follow.
+		// An attacker in the store wrote it, or a later Weir, whose document the host does not
+		// follow.
 		id, bad = cluster.Identity{ID: c.Trust.Cluster, CA: [][]byte{c.CA}}, nil
 	}
 	if bad != nil || id.ID != c.Trust.Cluster {

@@ -245,8 +245,8 @@ func TestVerifierProvesNothing(t *testing.T) {
 }
 
 // TestProofIsOfOneConnection: a proof of a token, and what a host signs to join again, are worth
-// nothing on another connection, for another request, or for each other: a weir-store that is a
-// thief's cannot use those of a host that tried to join there.
+// nothing on another connection, for another request, or for each other: a weir-store that is an
+// attacker's cannot use those of a host that tried to join there.
 func TestProofIsOfOneConnection(t *testing.T) {
 	ca := newCA(t)
 	token, server := NewToken(FingerprintOf(ca.Certificate())), serverConfig(t, issue(t, ca, Store))

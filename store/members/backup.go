@@ -86,8 +86,8 @@ func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, left
 	return len(all.Entries), leftOut, w.Flush()
 }
 
-// writable reports whether a transaction can write an entry, whose key stays the same in JSON. A
-// thief of the store, who writes into etcd, could otherwise keep every later backup from being
+// writable reports whether a transaction can write an entry, whose key stays the same in JSON. An
+// attacker in the store, who writes into etcd, could otherwise keep every later backup from being
 // restored.
 func writable(e store.Entry) bool {
 	return utf8.ValidString(e.Key) && store.Txn{Put: []store.Entry{e}}.Check() == nil

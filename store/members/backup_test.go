@@ -91,7 +91,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestBackupOfAStolenStore: what a thief has written into the store keeps neither a backup from
+// TestBackupOfAStolenStore: what an attacker has written into the store keeps neither a backup from
 // being restored, nor the copy of a host. It is left out, and named.
 func TestBackupOfAStolenStore(t *testing.T) {
 	f := full(t)
@@ -130,7 +130,7 @@ func TestBackupOfAStolenStore(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutIssued: a backup of a store in which a thief has replaced the list of the
+// TestRestoreWithoutIssued: a backup of a store in which an attacker has replaced the list of the
 // certificates in force can be restored. None is in force then.
 func TestRestoreWithoutIssued(t *testing.T) {
 	f := found(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // Certificates are the certificates of hosts, by name, that the CA has signed, as a store host
-// knows them without the store. They bind a name to a key and to ranges: a thief of the store can
-// delete a certificate there, put an earlier one back, or revoke it without the rules lock, but
+// knows them without the store. They bind a name to a key and to ranges: an attacker in the store
+// can delete a certificate there, put an earlier one back, or revoke it without the rules lock, but
 // then the name is not free. It is when the CA has signed the removal record.
 type Certificates map[string]Certificate
 

@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/store/members"
 )
 
-// lose deletes all that the store has of a host, and frees its ranges, as a thief does, or a backup
-// of before.
+// lose deletes all that the store has of a host, and frees its ranges, as an attacker does, or a
+// backup of before.
 func (f *founded) lose(t *testing.T, name string) {
 	t.Helper()
 	all, err := f.model.Read(t.Context(), cluster.RangeTree, 0)
@@ -34,9 +34,9 @@ func (f *founded) lose(t *testing.T, name string) {
 	}
 }
 
-// TestNameOfADeletedHost: a thief of the store with a token gets neither the name nor the ranges
-// nor the key of a host whose certificate the thief has deleted, or put back. The host itself can
-// join again, and ends what it had.
+// TestNameOfADeletedHost: an attacker in the store with a token gets neither the name nor the
+// ranges nor the key of a host whose certificate the attacker has deleted, or put back. The host
+// itself can join again, and ends what it had.
 func TestNameOfADeletedHost(t *testing.T) {
 	f := found(t, pool("10.0.0.0/28", 29)) // of two ranges
 	first := f.join(t, "b")
@@ -48,21 +48,21 @@ func TestNameOfADeletedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, _ := f.node(t, "b")
-	thief := func() string {
+	attacker := func() string {
 		t.Helper()
 		j := f.joining(t, f.invite(t, members.Invitation{}), "b")
 		j.Old = first.Credential.Key
 		if _, err = j.Do(t.Context()); err == nil {
-			t.Fatal("the thief has joined as b")
+			t.Fatal("the attacker has joined as b")
 		}
 		return err.Error()
 	}
 	f.lose(t, "b")
-	if why := thief(); !strings.Contains(why, "member already") {
+	if why := attacker(); !strings.Contains(why, "member already") {
 		t.Error(why)
 	}
 	f.write(t, before.Key, before.Value)
-	if why := thief(); !strings.Contains(why, "member already") {
+	if why := attacker(); !strings.Contains(why, "member already") {
 		t.Error(why)
 	}
 	f.lose(t, "b")
@@ -108,9 +108,9 @@ func TestDeletedHostIsRemoved(t *testing.T) {
 	f.join(t, "b")
 }
 
-// TestNameOfARevokedHost: without the rules lock a thief of the store can write a removal record,
-// which ends a certificate. It does not free the name, nor the ranges, also if the record of
-// another host, which the CA signs later, has the serial number. The host itself can join again.
+// TestNameOfARevokedHost: without the rules lock an attacker in the store can write a removal
+// record, which ends a certificate. It does not free the name, nor the ranges, also if the record
+// of another host, which the CA signs later, has the serial number. The host itself can join again.
 func TestNameOfARevokedHost(t *testing.T) {
 	f := found(t, pool("10.0.0.0/29", 30)) // of two ranges
 	first := f.join(t, "b")
@@ -132,7 +132,7 @@ func TestNameOfARevokedHost(t *testing.T) {
 	}
 	j := f.joining(t, f.invite(t, members.Invitation{}), "b")
 	if _, err := j.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "member already") {
-		t.Fatalf("a thief joins as b: %v", err)
+		t.Fatalf("an attacker joins as b: %v", err)
 	}
 	j.Old = first.Credential.Key
 	if _, err := j.Do(t.Context()); err != nil {
@@ -183,8 +183,8 @@ func TestJoinIsSaved(t *testing.T) {
 }
 
 // TestSecondCertificateOfAName: of two certificates of a name that the CA has signed, a store host
-// keeps the first, unless the second replaces it: a thief of the store may have joined by the name
-// at a store host that had not seen the first.
+// keeps the first, unless the second replaces it: an attacker in the store may have joined by the
+// name at a store host that had not seen the first.
 func TestSecondCertificateOfAName(t *testing.T) {
 	ca, err := identity.NewCA("test")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 )
 
 // TestEpochOfABackup: a restore begins an epoch that hosts believe, also from a backup that was
-// made after a thief had written the last one that there is.
+// made after an attacker had written the last one that there is.
 func TestEpochOfABackup(t *testing.T) {
-	thief, admin := keyOf(1), keyOf(2)
+	attacker, admin := keyOf(1), keyOf(2)
 	admins := []cluster.Key{cluster.Key(admin.Public().(ed25519.PublicKey))}
 	head := func(epoch uint64, by ed25519.PrivateKey) *cluster.Head {
 		h := &cluster.Head{Number: cluster.Number{Epoch: epoch, Count: 1}, By: "a"}
@@ -42,7 +42,7 @@ func TestEpochOfABackup(t *testing.T) {
 		"signed":                        {3, 4, head(4, admin), admins, 5},
 		"signed, no rules":              {3, 3, nil, admins, 4},
 		"named only":                    {3, 60000, head(3, admin), admins, 4},
-		"signed by a thief":             {3, 60000, head(60000, thief), admins, 0},
+		"signed by an attacker":         {3, 60000, head(60000, attacker), admins, 0},
 		"the last one, signed":          {3, last, head(last, admin), admins, 4},
 	} {
 		doc := cluster.Identity{ID: cluster.Serial{1}, Epoch: c.written}

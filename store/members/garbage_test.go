@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestRestoreWithoutIdentity: a backup of a store in which a thief has replaced or deleted the
+// TestRestoreWithoutIdentity: a backup of a store in which an attacker has replaced or deleted the
 // identity of the cluster can be restored: the store host knows it without the store.
 func TestRestoreWithoutIdentity(t *testing.T) {
 	f := full(t)
@@ -54,8 +54,8 @@ func restoreWithoutIdentity(t *testing.T, f *founded, entries []store.Entry) {
 	}
 }
 
-// TestRestoreOfALaterWeir: a document of a later Weir, or one of a thief that looks like that, says
-// what to do.
+// TestRestoreOfALaterWeir: a document of a later Weir, or one of an attacker that looks like that,
+// says what to do.
 func TestRestoreOfALaterWeir(t *testing.T) {
 	for _, key := range []string{cluster.IdentityKey, cluster.KeysKey, cluster.HeadKey,
 		cluster.IssuedKey} {
@@ -85,17 +85,17 @@ func TestRestoreOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestRestoreWithoutKeys: a backup of a store in which a thief has replaced or deleted the keys of
-// administrators can be restored, with the keys that the store host knows. So can one from before
-// they changed. Without such a record, there are none, and no administrator signs what the thief
-// may have written.
+// TestRestoreWithoutKeys: a backup of a store in which an attacker has replaced or deleted the keys
+// of administrators can be restored, with the keys that the store host knows. So can one from
+// before they changed. Without such a record, there are none, and no administrator signs what the
+// attacker may have written.
 func TestRestoreWithoutKeys(t *testing.T) {
 	l := foundLocked(t)
 	next, err := l.list.Next(l.id.ID, append(l.list.Keys, cluster.Key{1}), l.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := next.Next(l.id.ID, []cluster.Key{{2}}, l.thief)
+	forged, err := next.Next(l.id.ID, []cluster.Key{{2}}, l.attacker)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestRestoreWithoutKeys(t *testing.T) {
 		want   []byte // nil: it is not restored; empty: without keys
 	}{
 		"garbage":                {garbage, l.list, l.key, lists(l.list)},
-		"a list of a thief":      {lists(own), l.list, l.key, lists(l.list)},
+		"a list of an attacker":  {lists(own), l.list, l.key, lists(l.list)},
 		"one that does not fit":  {lists(l.list, next, forged), l.list, l.key, lists(l.list, next)},
 		"deleted":                {nil, l.list, l.key, lists(l.list)},
 		"older":                  {lists(l.list), next, l.key, lists(l.list, next)},

@@ -21,8 +21,8 @@ type Joiner struct {
 	// PercentFull is that of server.Server. nil: that is not known.
 	PercentFull func() int
 	// Pools are what ranges are claimed of; nil: they are not known, and no host joins. The CA
-	// signs the range of a host, so those that the store has do not count: a thief may have written
-	// them.
+	// signs the range of a host, so those that the store has do not count: an attacker may have
+	// written them.
 	Pools []cluster.Pool
 	// Revoked returns the revoked certificates of hosts: one that joins has not seen how they were,
 	// and the store may have lost it. nil: none are known.

@@ -95,8 +95,8 @@ func TestJoinRefused(t *testing.T) {
 	forged.Secret[0] ^= 1
 	other := token
 	other.CA[0] ^= 1
-	thief := f.joining(t, token, "b")
-	thief.Old = thief.Key
+	attacker := f.joining(t, token, "b")
+	attacker.Old = attacker.Key
 	e, _ := f.value(t, cluster.NodeTree+"b")
 	victim, err := cluster.Decode[cluster.Node](e.Value)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestJoinRefused(t *testing.T) {
 		"a wrong secret":                     f.joining(t, forged, "c"),
 		"another cluster's token":            f.joining(t, other, "c"),
 		"a name in use":                      f.joining(t, token, "b"),
-		"a name in use, signed by a new key": thief,
+		"a name in use, signed by a new key": attacker,
 		"the tunnel's key of another host":   tunnel,
 		"another key of another host":        both,
 		"a name that is a subtree":           f.joining(t, token, "c/d"),

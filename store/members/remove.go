@@ -55,7 +55,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err == nil && ok {
 		err = by.check(&node, key, name, bound)
 	}
-	if err != nil && bound { // a thief has written it
+	if err != nil && bound { // an attacker has written it
 		ok, err, revision = false, nil, got.Entries[0].Revision
 	}
 	if errors.Is(err, cluster.ErrDocument) {
@@ -102,8 +102,8 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	return removeRest(ctx, s, name)
 }
 
-// deleteGarbage deletes what is in the place of the certificate of a host and is not a document: a
-// thief of the store has written it. Commands of administrators fail while it is there.
+// deleteGarbage deletes what is in the place of the certificate of a host and is not a document: an
+// attacker in the store has written it. Commands of administrators fail while it is there.
 // It returns an error: if there was a host of that name, its certificate is not known here.
 func deleteGarbage(ctx context.Context, s store.Store, name string, had store.Entry) error {
 	t, err := countMembers(ctx, s)
@@ -119,8 +119,9 @@ func deleteGarbage(ctx context.Context, s store.Store, name string, had store.En
 		"place of its certificate is deleted", name))
 }
 
-// release returns what releases the ranges of a host. Those of its certificates come first: a thief
-// of the store may have written any number of others, and a transaction has few operations.
+// release returns what releases the ranges of a host. Those of its certificates come first: an
+// attacker in the store may have written any number of others, and a transaction has few
+// operations.
 func (by *Signing) release(ctx context.Context, s store.Store, node *cluster.Node) (t store.Txn,
 	err error) {
 	all, err := s.Read(ctx, cluster.RangeTree, 0)

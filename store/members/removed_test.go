@@ -17,8 +17,8 @@ import (
 )
 
 // TestRemovedForEver: a removed host stays removed when another host of its name has joined, with
-// all certificates that it had. Hosts that were away meanwhile, or came later, do not believe a
-// thief of the store that puts one back, and a store host that was away restores none.
+// all certificates that it had. Hosts that were away meanwhile, or came later, do not believe an
+// attacker in the store that puts one back, and a store host that was away restores none.
 func TestRemovedForEver(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	by, away := f.signing(t)
@@ -101,7 +101,7 @@ func TestRemovalRecordHasSpace(t *testing.T) {
 	}
 }
 
-// TestRemovedDespiteGarbage: whatever a thief of the store has written, a host can be removed.
+// TestRemovedDespiteGarbage: whatever an attacker in the store has written, a host can be removed.
 func TestRemovedDespiteGarbage(t *testing.T) {
 	var full cluster.RemovalRecord
 	const each = 2*len(cluster.Serial{}) + len(`"",`)
@@ -141,8 +141,8 @@ func TestRemovedDespiteGarbage(t *testing.T) {
 	}
 }
 
-// TestRemovedDespiteForgery: whatever certificate a thief of the store has put in the place of that
-// of a host, the host can be removed, with and without the rules lock, and no other one is.
+// TestRemovedDespiteForgery: whatever certificate an attacker in the store has put in the place of
+// that of a host, the host can be removed, with and without the rules lock, and no other one is.
 func TestRemovedDespiteForgery(t *testing.T) {
 	for _, locked := range []bool{false, true} {
 		for _, what := range []string{"that of c", "one without the CA's signature"} {
@@ -179,8 +179,8 @@ func TestRemovedDespiteForgery(t *testing.T) {
 	}
 }
 
-// TestRemovedDespiteRanges: however many ranges a thief of the store has given to a host, it can be
-// removed, and its own range is released.
+// TestRemovedDespiteRanges: however many ranges an attacker in the store has given to a host, it
+// can be removed, and its own range is released.
 func TestRemovedDespiteRanges(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	joined := f.join(t, "b")
@@ -203,9 +203,9 @@ func TestRemovedDespiteRanges(t *testing.T) {
 	}
 }
 
-// TestGarbageInThePlaceOfAHost: what a thief of the store has written in the place of a certificate
-// of a host that there never was can be deleted, and the name is free then. What a later Weir has
-// written stays.
+// TestGarbageInThePlaceOfAHost: what an attacker in the store has written in the place of a
+// certificate of a host that there never was can be deleted, and the name is free then. What a
+// later Weir has written stays.
 func TestGarbageInThePlaceOfAHost(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	f.write(t, cluster.NodeTree+"b", []byte("garbage"))

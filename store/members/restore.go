@@ -16,8 +16,8 @@ import (
 type PriorState struct {
 	Epoch        uint64           // the highest one
 	RevokedHosts []cluster.Serial // of hosts that were removed, or joined again
-	// RevokedOthers are of admins and feeds. A thief of the store may have written them, so they
-	// revoke no host.
+	// RevokedOthers are of admins and feeds. An attacker in the store may have written them, so
+	// they revoke no host.
 	RevokedOthers []cluster.Serial
 	Admins        cluster.KeyList // whose signature hosts demand, as far as this host knows
 	// Identity is what this host can say of the cluster without the store; zero: nothing.
@@ -27,7 +27,8 @@ type PriorState struct {
 // Restoration is a backup that is ready to be written.
 type Restoration struct {
 	Epoch uint64 // the one that begins
-	// Replaced says what took the place of documents that a thief of the store must have written.
+	// Replaced says what took the place of documents that an attacker in the store must have
+	// written.
 	Replaced []string
 	// Stores are the addresses of weir-stores that the backup has beside that of this host. They
 	// are left out: the list has no signature.
@@ -38,7 +39,7 @@ type Restoration struct {
 // PrepareRestore makes a backup ready for a new epoch, later than that of the backup and that
 // before. The version of the rules gets the first number of the epoch, so that every host loads it.
 // What was revoked before, or in the backup, stays revoked. In a cluster with keys of
-// administrators, admin signs the version and what was revoked. A thief of the store may have
+// administrators, admin signs the version and what was revoked. An attacker in the store may have
 // written what the backup has: of that nothing gets the signature that did not have one.
 func PrepareRestore(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (
 	*Restoration, error) {
@@ -99,7 +100,7 @@ type backup struct {
 }
 
 // What to do about a backup with a version that hosts would refuse, and about one with a document
-// of a later Weir, which a thief of the store can write as well.
+// of a later Weir, which an attacker in the store can write as well.
 const (
 	otherBackup = "take an earlier backup, the copy of a host (weir cluster init --from-copy)"
 	otherRules  = otherBackup + ", or restore without the rules (-without-rules), which hosts keep"
@@ -171,8 +172,8 @@ func decoded[T any, D interface {
 
 // checkSignatures finds the list of keys that hosts demand, and refuses a version that none of them
 // signed. The keys of an older backup count less than those that this host knows. If it knows none,
-// a thief may have written those of the backup: only what the administrator has signed who signs
-// again counts then.
+// an attacker may have written those of the backup: only what the administrator has signed who
+// signs again counts then.
 func (b *backup) checkSignatures() (err error) {
 	b.list = b.keys.Newest()
 	bad := b.noKeys

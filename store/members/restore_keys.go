@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// replaceKeys has the list of keys that this host believes take the place of what a thief of the
-// store has written, or of what an older backup has, with those before it, by which hosts follow
-// that were away. If this host knows of no keys, there are none, and no one signs.
+// replaceKeys has the list of keys that this host believes take the place of what an attacker in
+// the store has written, or of what an older backup has, with those before it, by which hosts
+// follow that were away. If this host knows of no keys, there are none, and no one signs.
 func (b *backup) replaceKeys(why error) error {
 	b.entries = slices.DeleteFunc(b.entries, func(e store.Entry) bool {
 		return e.Key == cluster.KeysKey
@@ -28,7 +28,7 @@ func (b *backup) replaceKeys(why error) error {
 	}
 	doc.Add(b.list)
 	e, err := entry(cluster.KeysKey, &doc)
-	if err != nil { // lists before it are a thief's, or there is a gap
+	if err != nil { // lists before it are an attacker's, or there is a gap
 		e, err = entry(cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{b.list}})
 	}
 	b.entries = append(b.entries, e)

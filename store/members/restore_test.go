@@ -16,9 +16,9 @@ import (
 // locked is a cluster whose rules an administrator signs.
 type locked struct {
 	*founded
-	key   ed25519.PrivateKey
-	list  cluster.KeyList
-	thief ed25519.PrivateKey
+	key      ed25519.PrivateKey
+	list     cluster.KeyList
+	attacker ed25519.PrivateKey
 }
 
 func foundLocked(t *testing.T) *locked {
@@ -31,7 +31,7 @@ func foundLocked(t *testing.T) *locked {
 	return l
 }
 
-// document writes one as a thief of the store does.
+// document writes one as an attacker in the store does.
 func (l *locked) document(t *testing.T, key string, d cluster.Document) {
 	t.Helper()
 	value, err := cluster.Encode(d)
@@ -67,9 +67,9 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 	noRules := slices.DeleteFunc(slices.Clone(good), func(e store.Entry) bool {
 		return e.Key == cluster.HeadKey
 	})
-	l.head(t, l.thief)
+	l.head(t, l.attacker)
 	unsigned := l.backup(t)
-	own := cluster.Key(l.thief.Public().(ed25519.PublicKey))
+	own := cluster.Key(l.attacker.Public().(ed25519.PublicKey))
 	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{
 		{Count: 1, Keys: []cluster.Key{own}}}})
 	foreign := l.backup(t)
@@ -87,11 +87,11 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"signed, on a new host":       {good, cluster.KeyList{}, l.key, ""},
 		"without a key":               {good, l.list, nil, "restore with the key"},
 		"without a key and rules":     {noRules, l.list, nil, "restore with the key"}, // removals
-		"by another":                  {good, l.list, l.thief, "another administrator"},
-		"version of a thief":          {unsigned, l.list, l.key, "version 1.3 of the backup"},
+		"by another":                  {good, l.list, l.attacker, "another administrator"},
+		"version of an attacker":      {unsigned, l.list, l.key, "version 1.3 of the backup"},
 		"the same, on a new host":     {unsigned, cluster.KeyList{}, l.key, "version 1.3"},
-		"keys of a thief":             {foreign, l.list, l.key, "version 1.3 of the backup"},
-		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
+		"keys of an attacker":         {foreign, l.list, l.key, "version 1.3 of the backup"},
+		"older than the list of keys": {good, next, l.attacker, "version 1.3 of the backup"},
 	} {
 		r, err := members.PrepareRestore(c.entries,
 			members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
@@ -112,8 +112,9 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	b, _ := l.node(t, "b")
 	c, _ := l.node(t, "c")
 	d, _ := l.node(t, "d")
-	// A thief has b removed, and hides c's serial number in the removal record of d, whose removal
-	// the store host has seen. An administrator has removed e, and the thief put its entry back.
+	// An attacker has b removed, and hides c's serial number in the removal record of d, whose
+	// removal the store host has seen. An administrator has removed e, and the attacker put its
+	// entry back.
 	e, entry := l.node(t, "e")
 	for name, serial := range map[string]cluster.Serial{"b": b.Serial, "d": c.Serial} {
 		l.document(t, cluster.RemovedTree+"node/"+name,
@@ -125,8 +126,8 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	}
 	l.write(t, entry.Key, entry.Value)
 
-	// The thief has also said of b that it is an administrator who was revoked. The list of these
-	// has no signature.
+	// The attacker has also said of b that it is an administrator who was revoked. The list of
+	// these has no signature.
 	l.document(t, cluster.IssuedKey, &cluster.Issued{Revoked: []cluster.Serial{b.Serial}})
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
@@ -162,15 +163,15 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 }
 
 // TestRestoreOnANewHost: a store host that knows no keys of administrators does not have one sign
-// what a thief has written into the backup, whatever keys that has: not the removal of a host, and
-// not a version of the rules.
+// what an attacker has written into the backup, whatever keys that has: not the removal of a host,
+// and not a version of the rules.
 func TestRestoreOnANewHost(t *testing.T) {
 	l := foundLocked(t)
 	l.join(t, "b")
 	b, _ := l.node(t, "b")
 	const key = cluster.RemovedTree + "node/b"
 	record := &cluster.RemovalRecord{Serials: []cluster.Serial{b.Serial}}
-	if err := record.Sign(key, l.thief); err != nil {
+	if err := record.Sign(key, l.attacker); err != nil {
 		t.Fatal(err)
 	}
 	l.document(t, key, record)
@@ -180,20 +181,20 @@ func TestRestoreOnANewHost(t *testing.T) {
 	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 2}}})
 	ended := l.backup(t)
 	both := cluster.KeyList{Count: 1, Keys: append(slices.Clone(l.list.Keys),
-		cluster.Key(l.thief.Public().(ed25519.PublicKey)))}
+		cluster.Key(l.attacker.Public().(ed25519.PublicKey)))}
 	slices.SortFunc(both.Keys, func(a, b cluster.Key) int { return slices.Compare(a[:], b[:]) })
 	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{both}})
 	joined := l.backup(t)
-	l.head(t, l.thief)
+	l.head(t, l.attacker)
 	rules := l.backup(t)
 	for name, c := range map[string]struct {
 		entries []store.Entry
 		refused string
 	}{
-		"the keys are deleted":               {without, "file keys"},
-		"the lock is ended":                  {ended, "file keys"},
-		"with the key of a thief":            {joined, ""},
-		"with the key of a thief, and rules": {rules, "version 1.3 of the backup"},
+		"the keys are deleted":                   {without, "file keys"},
+		"the lock is ended":                      {ended, "file keys"},
+		"with the key of an attacker":            {joined, ""},
+		"with the key of an attacker, and rules": {rules, "version 1.3 of the backup"},
 	} {
 		s := storetest.NewModel(time.Second)
 		_, err := restore(t, s, c.entries, members.PriorState{Epoch: 1}, l.key)

@@ -36,7 +36,7 @@ func (b *backup) revoke() error {
 			if err != nil || !hosts[node.Serial] {
 				continue // hosts check it again
 			}
-			// Of those that it replaces, some may be another host's: a thief has written them.
+			// Of those that it replaces, some may be another host's: an attacker has written them.
 			revoked := slices.DeleteFunc(node.Serials(),
 				func(s cluster.Serial) bool { return !hosts[s] })
 			gone, err := b.withoutHost(all, node.Name, revoked)

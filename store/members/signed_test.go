@@ -52,7 +52,7 @@ func (f *founded) node(t *testing.T, name string) (cluster.Node, store.Entry) {
 	return n, e
 }
 
-// write writes into the store as a thief does.
+// write writes into the store as an attacker does.
 func (f *founded) write(t *testing.T, key string, value []byte) {
 	t.Helper()
 	if _, err := f.model.Commit(t.Context(), put(key, string(value))); err != nil {
@@ -113,7 +113,7 @@ func TestSignedRemovalRemovesOne(t *testing.T) {
 }
 
 // TestRemovalWithoutAdmins: an administrator signs the removal of one host, also where it is not
-// known whose signatures hosts believe: a thief has deleted the keys.
+// known whose signatures hosts believe: an attacker has deleted the keys.
 func TestRemovalWithoutAdmins(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	f.join(t, "b")

@@ -187,7 +187,7 @@ func TestForgedInvitations(t *testing.T) {
 		token identity.Token
 		forge func(*cluster.Invite)
 	}{
-		"an invitation of a thief": {own, func(i *cluster.Invite) {
+		"an invitation of an attacker": {own, func(i *cluster.Invite) {
 			i.Verifier = cluster.Digest(own.Verifier())
 		}},
 		"one under another id": {renamed, func(*cluster.Invite) {}},

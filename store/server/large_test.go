@@ -34,7 +34,8 @@ func follow(t *testing.T) (*Server, *storetest.Model) {
 	return s, model
 }
 
-// put writes a value past weir-store, as a thief of the store does, or an administrator of etcd.
+// put writes a value past weir-store, as an attacker in the store does, or an administrator of
+// etcd.
 func put(t *testing.T, s store.Store, key string, size int) {
 	t.Helper()
 	if _, err := s.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key,

@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// TestRestoreGarbage: a backup of a store into which a thief has written garbage can be restored.
-// What the store host knows takes the place of the cluster's identity and keys. Of the rules there
-// is no such record: the administrator decides to restore none.
+// TestRestoreGarbage: a backup of a store into which an attacker has written garbage can be
+// restored. What the store host knows takes the place of the cluster's identity and keys. Of the
+// rules there is no such record: the administrator decides to restore none.
 func TestRestoreGarbage(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t, "-signed")
@@ -52,14 +52,15 @@ func TestRestoreGarbage(t *testing.T) {
 	l.join(t, a, "y")
 }
 
-// TestRestoreWithoutTheKeysOfAThief: in a cluster whose rules are not signed, a thief of the store
-// has written its own key as that of the only administrator, which this store host believes.
-func TestRestoreWithoutTheKeysOfAThief(t *testing.T) {
+// TestRestoreWithoutTheKeysOfAnAttacker: in a cluster whose rules are not signed, an attacker in
+// the store has written its own key as that of the only administrator, which this store host
+// believes.
+func TestRestoreWithoutTheKeysOfAnAttacker(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)
 	a.serve(t)
 	l.loadText(t, cluster.All, "add 1 allow ip from any to any\n", 0)
-	commit(t, a.database(t), put(cluster.KeysKey, keysOfAThief(t)))
+	commit(t, a.database(t), put(cluster.KeysKey, keysOfAnAttacker(t)))
 	a.run(t, "invite") // it takes the list
 	file := filepath.Join(l.dir, "backup")
 	a.run(t, "backup", file)
@@ -80,8 +81,9 @@ func TestRestoreWithoutTheKeysOfAThief(t *testing.T) {
 	}
 }
 
-// keysOfAThief is a list of the key of one administrator, as a thief of the store may write it.
-func keysOfAThief(t *testing.T) string {
+// keysOfAnAttacker is a list of the key of one administrator, as an attacker in the store may write
+// it.
+func keysOfAnAttacker(t *testing.T) string {
 	t.Helper()
 	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 7,
 		Keys: []cluster.Key{{1}}}}})

@@ -14,8 +14,8 @@ import (
 )
 
 // bound reads the file of the certificates of hosts that were in force when this store host last
-// saw them. Those of another CA are of an earlier cluster. A damaged file is an error: a thief of
-// the store could join by the name of a host otherwise.
+// saw them. Those of another CA are of an earlier cluster. A damaged file is an error: an attacker
+// in the store could join by the name of a host otherwise.
 func (h home) bound(ca []cluster.Key) (members.Certificates, error) {
 	all := members.Certificates{}
 	text, err := os.ReadFile(h.file(boundFile))

@@ -231,9 +231,9 @@ func listing(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestFromCopyGarbage: a thief of the store has written garbage, or what looks like a later Weir's,
-// which every host has in its copy. The cluster can be made again from one: what the host knows
-// without the store takes its place.
+// TestFromCopyGarbage: an attacker in the store has written garbage, or what looks like a later
+// Weir's, which every host has in its copy. The cluster can be made again from one: what the host
+// knows without the store takes its place.
 func TestFromCopyGarbage(t *testing.T) {
 	for _, value := range []string{"garbage", `{"version":2}`} {
 		t.Run(value, func(t *testing.T) { fromCopyGarbage(t, value) })
@@ -286,15 +286,15 @@ func fromCopyGarbage(t *testing.T, garbage string) {
 	l.join(t, a, "y")
 }
 
-// TestFromCopyWithoutKeys: a thief of a store whose rules are not signed has written its own key as
-// that of the only administrator. The cluster can be made again without it, unless the host of the
-// copy demands signatures.
+// TestFromCopyWithoutKeys: an attacker in a store whose rules are not signed has written its own
+// key as that of the only administrator. The cluster can be made again without it, unless the host
+// of the copy demands signatures.
 func TestFromCopyWithoutKeys(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)
 	a.serve(t)
 	f := follow(t, l.join(t, a, "x").Client)
-	keys := keysOfAThief(t)
+	keys := keysOfAnAttacker(t)
 	d := a.database(t)
 	commit(t, d, put(cluster.KeysKey, keys))
 	storetest.Eventually(t, "x has it", func() bool {

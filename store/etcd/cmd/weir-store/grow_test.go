@@ -13,7 +13,7 @@ import (
 )
 
 // TestGrowTooMany: a weir-store that the list has no space for is refused before anything changes.
-// If a thief of the store has filled the list, a restore begins another one.
+// If an attacker in the store has filled the list, a restore begins another one.
 func TestGrowTooMany(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)

@@ -180,8 +180,8 @@ func revoke(ctx context.Context, c *call) error {
 	return err
 }
 
-// changeIssued changes the list of the certificates in force. What is not a list counts as none: a
-// thief of the store has written it, and no administrator can connect until there is a new
+// changeIssued changes the list of the certificates in force. What is not a list counts as none: an
+// attacker in the store has written it, and no administrator can connect until there is a new
 // certificate.
 func changeIssued(ctx context.Context, d *etcd.Driver,
 	change func(*cluster.Issued)) error {

@@ -79,8 +79,8 @@ func (h home) keys(ctx context.Context, s store.Store) (d cluster.Digest, err er
 }
 
 // known adds what this store host knows without the store. The store's keys of administrators count
-// as far as they follow from that. What is not a list of keys counts as none: a thief of the store
-// must not keep hosts from being removed by that.
+// as far as they follow from that. What is not a list of keys counts as none: an attacker in the
+// store must not keep hosts from being removed by that.
 func (h home) known(ctx context.Context, s store.Store, by members.Signing) (members.Signing,
 	error) {
 	var err error

@@ -27,14 +27,14 @@ func TestSignedInvitations(t *testing.T) {
 	if len(printed) < 118 {
 		t.Errorf("no keys in %s", printed)
 	}
-	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
-	value, err := cluster.Encode(&thief)
+	attacker := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
+	value, err := cluster.Encode(&attacker)
 	if err != nil {
 		t.Fatal(err)
 	}
 	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
 	if said := a.fails(t, "invite"); !strings.Contains(said, "not signed by those") {
-		t.Errorf("an invitation with the keys of a thief: %s", said)
+		t.Errorf("an invitation with the keys of an attacker: %s", said)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestLockBegunAgain(t *testing.T) {
 }
 
 // TestKeysOfFurtherStoreHosts: a store host that grow makes knows the list of the one that made
-// it. So does one with an external etcd from init on: a thief of etcd who was there first is
+// it. So does one with an external etcd from init on: an attacker in etcd who was there first is
 // refused.
 func TestKeysOfFurtherStoreHosts(t *testing.T) {
 	l := newLab(t)
@@ -98,8 +98,8 @@ func TestKeysOfFurtherStoreHosts(t *testing.T) {
 	file := filepath.Join(l.dir, "b.json")
 	a.run(t, "grow", "b", b.address, file)
 	b.run(t, "adopt", file)
-	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
-	value, err := cluster.Encode(&thief)
+	attacker := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
+	value, err := cluster.Encode(&attacker)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestKeysOfFurtherStoreHosts(t *testing.T) {
 		for _, h := range []*host{a, b} {
 			if said := h.fails(t, args...); !strings.Contains(said, "not signed by those") &&
 				!(h == b && strings.Contains(said, "the CA's key is not on this host")) {
-				t.Errorf("%v with the keys of a thief: %s", args, said)
+				t.Errorf("%v with the keys of an attacker: %s", args, said)
 			}
 		}
 	}
@@ -119,12 +119,12 @@ func TestKeysOfFurtherStoreHosts(t *testing.T) {
 	if said := a.fails(t, append([]string{"init", "-name", "a", "-address", a.address, "-pool",
 		"10.64.0.0/12:24", "-admin-file", l.adminFile()}, external...)...); !strings.Contains(said,
 		"does not know") {
-		t.Errorf("init with the keys of a thief in the store: %s", said)
+		t.Errorf("init with the keys of an attacker in the store: %s", said)
 	}
 }
 
-// TestRemovedDespiteGarbageKeys: what a thief of the store has written in the place of the keys of
-// administrators, or of the identity of the cluster, keeps no host from being removed. With the
+// TestRemovedDespiteGarbageKeys: what an attacker in the store has written in the place of the keys
+// of administrators, or of the identity of the cluster, keeps no host from being removed. With the
 // rules lock the removal needs a signature as before.
 func TestRemovedDespiteGarbageKeys(t *testing.T) {
 	for _, init := range [][]string{nil, {"-signed"}} {

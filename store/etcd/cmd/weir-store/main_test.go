@@ -201,7 +201,7 @@ func (h *host) setHeartbeat(t *testing.T, d time.Duration) {
 
 func (l *lab) adminFile() string { return filepath.Join(l.dir, "admin.pem") }
 
-// database returns the store behind the host's weir-store, as a thief of it reaches it.
+// database returns the store behind the host's weir-store, as an attacker in it reaches it.
 func (h *host) database(t *testing.T) *etcd.Driver {
 	t.Helper()
 	cfg, err := home(h.dir).config()

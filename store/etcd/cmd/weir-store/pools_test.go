@@ -6,7 +6,7 @@ import (
 )
 
 // TestJoinWithoutPools: a weir-store whose config.json has no pools takes none from the store,
-// where a thief may have written them. It refuses hosts that join, and says what to do.
+// where an attacker may have written them. It refuses hosts that join, and says what to do.
 func TestJoinWithoutPools(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestRevocationNeedsASignature: with the rules lock, a removal record that a thief has written
+// TestRevocationNeedsASignature: with the rules lock, a removal record that an attacker has written
 // into the database ends nothing: a restore would have an administrator sign the removal of that
 // host.
 func TestRevocationNeedsASignature(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRevocationNeedsASignature(t *testing.T) {
 		return slices.Contains(known.Hosts, serial["y"])
 	})
 	if slices.Contains(known.Hosts, serial["x"]) {
-		t.Error("what a thief has written ends x")
+		t.Error("what an attacker has written ends x")
 	}
 	if !slices.Contains(known.Others, serial["x"]) {
 		t.Error("the list of what was revoked was not seen: it tests less than it says")
@@ -71,7 +71,7 @@ func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
 	return string(value)
 }
 
-// TestIssueDespiteGarbage: what a thief of the store has written in the place of the list of
+// TestIssueDespiteGarbage: what an attacker in the store has written in the place of the list of
 // certificates in force keeps no one from issuing new ones.
 func TestIssueDespiteGarbage(t *testing.T) {
 	l := newLab(t)
