@@ -74,7 +74,7 @@ type Node struct {
 	unfollowed error
 
 	// read by the loop: a send that succeeds proves that it turns
-	pulse         chan struct{}
+	heartbeat     chan struct{}
 	again         chan struct{} // has an element when the node is to begin again
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that
@@ -230,7 +230,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			n.recheckHooks()
 		case <-look.C:
 			n.lookAtNetfilter(false)
-		case <-n.pulse:
+		case <-n.heartbeat:
 		case <-ctx.Done():
 			return nil
 		case <-n.downRequested:

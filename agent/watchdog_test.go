@@ -48,7 +48,7 @@ func TestWatchdogWaitsForTheDisk(t *testing.T) {
 		<-stepped
 		n.cluster.Close()
 	}()
-	go func() { <-n.pulse }()
+	go func() { <-n.heartbeat }()
 	well := make(chan bool, 1)
 	go func() { well <- n.newWatchdog().WaitHealthy(t.Context()) }()
 	select {
@@ -78,7 +78,7 @@ func TestWatchdogAsksEveryPart(t *testing.T) {
 		if turns {
 			go func() {
 				select {
-				case <-n.pulse:
+				case <-n.heartbeat:
 				case <-ctx.Done():
 				}
 			}()

@@ -30,7 +30,7 @@ import (
 // newNode connects the parts of a node. It changes nothing on the host. What a part needs of one
 // that is made later is a function.
 func newNode(c Config, member bool) *Node {
-	n := &Node{config: c, log: c.Log, began: time.Now(), pulse: make(chan struct{}),
+	n := &Node{config: c, log: c.Log, began: time.Now(), heartbeat: make(chan struct{}),
 		again: make(chan struct{}, 1), downRequested: make(chan struct{}),
 		downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
@@ -160,5 +160,5 @@ func (n *Node) newWatchdog() *watch.Watchdog {
 	if n.cluster != nil {
 		slow = append(slow, &watch.SlowPart{Lock: n.cluster.Ping})
 	}
-	return &watch.Watchdog{Pulse: n.pulse, Locks: locks, Slow: slow}
+	return &watch.Watchdog{Heartbeat: n.heartbeat, Locks: locks, Slow: slow}
 }

@@ -73,13 +73,13 @@ func testForgedInitiations(t *testing.T, forge func(m, genuine []byte)) {
 // TestForgedResponses: what listens at the first endpoint of a peer answers every initiation with
 // something that has its index. The other endpoint is tried all the same.
 func TestForgedResponses(t *testing.T) {
-	const liar = "10.98.0.2:4444"
+	const forger = "10.98.0.2:4444"
 	a, b := pair(t, nil, func(p *Peer) {
 		if p.Endpoints = nil; p.Name == "b" {
-			p.Endpoints = []string{liar, "10.98.0.2:51820"}
+			p.Endpoints = []string{forger, "10.98.0.2:51820"}
 		}
 	})
-	c, err := b.ListenPacket("udp", liar)
+	c, err := b.ListenPacket("udp", forger)
 	if err != nil {
 		t.Fatal(err)
 	}

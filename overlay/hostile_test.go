@@ -156,7 +156,8 @@ func TestHostileCosts(t *testing.T) {
 	hostile := listenWith(t, b, 4<<20)
 	var answers, cookies atomic.Int64
 	go countAnswers(hostile, &cookies, &answers)
-	deaf := listenWith(t, b, 1).LocalAddr().(*net.UDPAddr).AddrPort() // its buffer is full at once
+	// The buffer of unread is full at once.
+	unread := listenWith(t, b, 1).LocalAddr().(*net.UDPAddr).AddrPort()
 	unit := multiplication(t)
 	device := netip.MustParseAddrPort("10.2.0.1:51820")
 	for _, kind := range hostileMessages(t, b.key.Public(), recorded) {
@@ -166,7 +167,7 @@ func TestHostileCosts(t *testing.T) {
 		}
 		answers.Store(0)
 		cookies.Store(0)
-		nothing := sendHostile(t, hostile, deaf, list)
+		nothing := sendHostile(t, hostile, unread, list)
 		before := inUse()
 		cost := sendHostile(t, hostile, device, list) - nothing
 		kept := inUse() - before

@@ -22,8 +22,8 @@ type middlebox struct {
 	rnd                 *rand.Rand
 }
 
-// fate decides about one datagram.
-func (m *middlebox) fate() (duplicates int, late bool) {
+// decide draws what happens to one datagram.
+func (m *middlebox) decide() (duplicates int, late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.rnd.IntN(1000)
@@ -48,7 +48,7 @@ func (m *middlebox) serve(in, out net.PacketConn, dst string) {
 		if m.seen != nil {
 			m.seen(buf[:n])
 		}
-		duplicates, late := m.fate()
+		duplicates, late := m.decide()
 		if late {
 			b := bytes.Clone(buf[:n])
 			time.AfterFunc(time.Millisecond, func() { out.WriteTo(b, to) })

@@ -65,9 +65,9 @@ func TestPathDies(t *testing.T) {
 	}
 }
 
-// TestUnheardPathIsReplaced: an endpoint that never answered, and that is replaced, is the path no
-// longer. One that answered is, until the peer is heard elsewhere.
-func TestUnheardPathIsReplaced(t *testing.T) {
+// TestPathWithoutAnswerIsReplaced: an endpoint that never answered, and that is replaced, is the
+// path no longer. One that answered is, until the peer is heard elsewhere.
+func TestPathWithoutAnswerIsReplaced(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	p := b.addPeer(Key{1})
 	wrong, right := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")

@@ -95,8 +95,8 @@ func (p *peerEndpoint) setCandidates(list []netip.AddrPort) {
 	p.candidates = list
 	var waiting []byte
 	now := p.current.Load()
-	unheard := now == nil || p.lastReceived.Load() == 0 && !slices.Contains(list, now.addr)
-	if len(list) > 0 && unheard && p.current.CompareAndSwap(now, &path{addr: list[0]}) &&
+	noAnswer := now == nil || p.lastReceived.Load() == 0 && !slices.Contains(list, now.addr)
+	if len(list) > 0 && noAnswer && p.current.CompareAndSwap(now, &path{addr: list[0]}) &&
 		p.initSent != 0 {
 		m := p.initiation
 		waiting = m[:]

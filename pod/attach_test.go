@@ -25,9 +25,9 @@ func (b *fixture) try(spec Spec) (p Pod, made bool, err error) {
 	return p, made, err
 }
 
-// mortal makes a namespace that lives as long as a process, and a name for it that can be given to
-// another.
-func (b *fixture) mortal(name string) (path string, end func()) {
+// processNamespace makes a namespace that lives as long as a process, and a name for it that can be
+// given to another.
+func (b *fixture) processNamespace(name string) (path string, end func()) {
 	b.t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -126,7 +126,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	b := newFixture(t)
 	spec := Spec{Container: "one", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
 	var end func()
-	spec.Netns, end = b.mortal("one")
+	spec.Netns, end = b.processNamespace("one")
 	first, made, err := b.try(spec)
 	if err != nil || !made {
 		t.Fatal(made, err)
@@ -135,7 +135,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 		t.Errorf("the same attach again: %+v, made %v, %v", again, made, err)
 	}
 	end() // the kernel takes its time: the host end may live on for a moment
-	spec.Netns, end = b.mortal("one")
+	spec.Netns, end = b.processNamespace("one")
 	second, made, err := b.try(spec)
 	if err != nil || !made || second.Index == first.Index {
 		t.Fatalf("the attach of the new namespace: %+v, made %v, %v", second, made, err)
@@ -383,7 +383,7 @@ func TestContainerEndedWithoutAgent(t *testing.T) {
 	b := newFixture(t)
 	spec := Spec{Container: "one", RuntimeMovesInterface: true}
 	var end func()
-	spec.Netns, end = b.mortal("one")
+	spec.Netns, end = b.processNamespace("one")
 	p, _, err := b.try(spec)
 	if err != nil {
 		t.Fatal(err)

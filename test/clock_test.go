@@ -75,8 +75,8 @@ func stepBySignal() bool {
 `
 )
 
-// hasty are the times of sessions of the tunnel: they end in seconds.
-var hasty = map[string]string{"RekeyAfterTime": "1500 * time.Millisecond",
+// shortSessions are the times of sessions of the tunnel: they end in seconds.
+var shortSessions = map[string]string{"RekeyAfterTime": "1500 * time.Millisecond",
 	"RejectAfterTime": "4000 * time.Millisecond", "RekeyTimeout": "500 * time.Millisecond",
 	"KeepaliveTimeout": "1000 * time.Millisecond"}
 
@@ -119,7 +119,7 @@ func steppedWeir(t *testing.T) string {
 	replace(filepath.Join(repository, "cmd/weir/step.go"), stepBySignal)
 	constants := filepath.Join(repository, "overlay/internal/device/constants.go")
 	text = read(constants)
-	for name, value := range hasty {
+	for name, value := range shortSessions {
 		line := regexp.MustCompile(`(?m)^(\s*` + name + `\s*=).*$`)
 		if len(line.FindAllString(text, -1)) != 1 {
 			t.Fatalf("%s has no line for %s", constants, name)

@@ -35,7 +35,7 @@ func (p *programOutput) says(t *testing.T, what string, times int) {
 	})
 }
 
-// TestLongDHCPLease: under rules that deny everything a real DHCP client rents its address, and
+// TestLongDHCPLease: under rules that deny everything a real DHCP client leases its address, and
 // renews it, which it asks of the server alone; with `dhcp = false` it gets none.
 func TestLongDHCPLease(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestLongDHCPv6Lease(t *testing.T) {
 	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	rents := func(name string) (*nstest.Cmd, *programOutput) {
+	leases := func(name string) (*nstest.Cmd, *programOutput) {
 		t.Helper()
 		cmd := client.Command("dhclient", "-6", "-d", "-v", "-sf", script, "-cf", "/dev/null",
 			"-lf", p.file(name+".leases", ""), "-pf", p.file(name+".pid", ""), "eth0")
@@ -98,7 +98,7 @@ func TestLongDHCPv6Lease(t *testing.T) {
 	}
 	deny := p.file("rules", "add deny ip from any to any\n")
 	p.start("--iface", "eth0", "--rules", deny, "--config", p.file("toml", "dhcp = false\n"))
-	first, refused := rents("first")
+	first, refused := leases("first")
 	refused.says(t, "XMT: Solicit", 2)
 	if strings.Contains(refused.String(), "RCV:") {
 		t.Errorf("without DHCP an answer came:\n%s", refused)
@@ -106,12 +106,12 @@ func TestLongDHCPv6Lease(t *testing.T) {
 	first.Process.Kill()
 	p.stop()
 	p.start("--iface", "eth0", "--rules", deny)
-	_, rented := rents("second")
-	rented.says(t, "RCV: Reply", 1)
+	_, leased := leases("second")
+	leased.says(t, "RCV: Reply", 1)
 	eventually(t, "the address is there", func() error {
 		out, err := client.Command("ip", "-6", "addr", "show", "dev", "eth0").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "inet6 fd66::1") {
-			return fmt.Errorf("%v\n%s\n%s", err, out, rented)
+			return fmt.Errorf("%v\n%s\n%s", err, out, leased)
 		}
 		return nil
 	})

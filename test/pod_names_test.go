@@ -28,7 +28,7 @@ func TestLongNamesOfContainersThatStopTogether(t *testing.T) {
 	name := func(i int) string { return fmt.Sprint("WEIR_NAME=web", i) }
 	id := func(i, round int) string { return fmt.Sprint("c", i, "-", round) }
 	add := func(i, round int) (end func()) {
-		pid, end := mortal(t)
+		pid, end := processNamespace(t)
 		if out, _ := h.cni("ADD", id(i, round), "/proc/"+pid+"/ns/net", config(i),
 			name(i)); out["ips"] == nil {
 			t.Errorf("container %d, round %d: ADD: %v", i, round, out)

@@ -99,8 +99,8 @@ func TestNothingLeavesBeforeTheRules(t *testing.T) {
 	}
 }
 
-// mortal makes a namespace that lives as long as a process in it.
-func mortal(t *testing.T) (pid string, end func()) {
+// processNamespace makes a namespace that lives as long as a process in it.
+func processNamespace(t *testing.T) (pid string, end func()) {
 	t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -196,7 +196,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	h.weir("pod", "detach", "client")
 	h.outsider("attached twice, detached once")
 
-	pid, end := mortal(t)
+	pid, end := processNamespace(t)
 	h.attachClient("pid:" + pid)
 	end()
 	h.clientGone()
@@ -210,7 +210,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	h.clientGone()
 	h.outsider("its interface was deleted")
 
-	pid, end = mortal(t)
+	pid, end = processNamespace(t)
 	h.attachClient("pid:" + pid)
 	h.kill()
 	end()
@@ -300,7 +300,7 @@ func TestContainersThatStopTogether(t *testing.T) {
 		var all sync.WaitGroup
 		ends := make([]func(), n)
 		for i := range n {
-			pid, end := mortal(t)
+			pid, end := processNamespace(t)
 			ends[i] = end
 			all.Go(func() {
 				if out, _ := h.cni("ADD", fmt.Sprint("c", round, "-", i), "/proc/"+pid+"/ns/net",

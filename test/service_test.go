@@ -39,8 +39,9 @@ func newServiceHost(t *testing.T, rules string) *podHost {
 	return h
 }
 
-// greet answers connections to port 80 of a pod with the pod's name, and then echoes. stop ends it.
-func greet(t *testing.T, pod *nstest.Node, name string) (stop func()) {
+// serveName answers connections to port 80 of a pod with the pod's name, and then echoes. stop ends
+// it.
+func serveName(t *testing.T, pod *nstest.Node, name string) (stop func()) {
 	t.Helper()
 	l, err := pod.Listen("tcp", "[::]:80")
 	if err != nil {
@@ -63,8 +64,8 @@ func greet(t *testing.T, pod *nstest.Node, name string) (stop func()) {
 	return func() { l.Close() }
 }
 
-// greeting connects and returns the name of the pod that answers.
-func greeting(from *nstest.Node, to string, most time.Duration) (net.Conn, string, error) {
+// dialName connects and returns the name of the pod that answers.
+func dialName(from *nstest.Node, to string, most time.Duration) (net.Conn, string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	c, err := from.DialContext(ctx, "tcp", to)
@@ -85,7 +86,7 @@ func answering(t *testing.T, from *nstest.Node, to string, connections int) map[
 	t.Helper()
 	n := map[string]int{}
 	for range connections {
-		c, name, err := greeting(from, to, patience)
+		c, name, err := dialName(from, to, patience)
 		if err != nil {
 			t.Fatalf("from %s to %s: %v", from, to, err)
 		}
@@ -123,7 +124,7 @@ func TestService(t *testing.T) {
 	var pods []*nstest.Node
 	for _, name := range []string{"w1", "w2", "w3"} {
 		node, _ := h.attach(name, "--label", "app=web")
-		greet(t, node, name)
+		serveName(t, node, name)
 		pods = append(pods, node)
 	}
 	for i, a := range virtualAddresses {
@@ -143,7 +144,7 @@ func TestService(t *testing.T) {
 	}
 	var open []net.Conn
 	for i := range 30 {
-		c, _, err := greeting([]*nstest.Node{h.outside, h.host, pods[0]}[i%3], four, patience)
+		c, _, err := dialName([]*nstest.Node{h.outside, h.host, pods[0]}[i%3], four, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func TestService(t *testing.T) {
 	}
 	h.weir("pod", "detach", "w2")
 	h.weir("pod", "detach", "w3")
-	if _, _, err := greeting(h.outside, four, 300*time.Millisecond); err == nil {
+	if _, _, err := dialName(h.outside, four, 300*time.Millisecond); err == nil {
 		t.Error("a service without pods answers")
 	}
 	h.withoutTraces()
@@ -203,7 +204,7 @@ func (h *podHost) calls(to string) func() (int, error) {
 				return
 			default:
 			}
-			c, _, err := greeting(h.outside, to, patience)
+			c, _, err := dialName(h.outside, to, patience)
 			if err != nil {
 				ended <- err
 				return
@@ -225,7 +226,7 @@ func (h *podHost) follows(to string, names ...string) {
 	eventually(h.t, fmt.Sprintf("%v answer", names), func() error {
 		n := map[string]int{}
 		for range 40 {
-			c, name, err := greeting(h.outside, to, 3*time.Second)
+			c, name, err := dialName(h.outside, to, 3*time.Second)
 			if err != nil {
 				return err
 			}
@@ -353,7 +354,7 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 	nodes := map[string]*nstest.Node{}
 	for _, name := range []string{"w1", "w2", "w3"} {
 		nodes[name], _ = h.attach(name, "--label", "app=web")
-		ends[name] = greet(t, nodes[name], name)
+		ends[name] = serveName(t, nodes[name], name)
 	}
 	h.weir("service", "add", "web", "10.200.0.10:80", "app=web")
 	const to = "10.200.0.10:80"
@@ -370,7 +371,7 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 	failed := 0
 	eventually(t, "w2 is passed over", func() error {
 		for range 20 {
-			c, _, err := greeting(h.outside, to, 2*time.Second)
+			c, _, err := dialName(h.outside, to, 2*time.Second)
 			if err != nil {
 				failed++
 				continue
@@ -392,7 +393,7 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 			t.Errorf("%s is %s", name, s)
 		}
 	}
-	greet(t, nodes["w2"], "w2")
+	serveName(t, nodes["w2"], "w2")
 	h.follows(to, "w1", "w2", "w3")
 	eventually(t, "w2 is in use again", func() error {
 		answering(t, h.outside, to, 20)

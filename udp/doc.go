@@ -17,11 +17,11 @@
 // # GSO and GRO packets
 //
 // On Linux, consecutive messages of a WriteBatch that have the same destination, the same source
-// and the same size leave as one GSO packet (UDP_SEGMENT, generic segmentation offload): the
+// and the same size leave as one GSO packet (UDP_SEGMENT, generic segmentation offload). The
 // kernel's network stack runs once for dozens of datagrams. The last message of such a run may be
 // shorter. I/O vectors gather the buffers, nothing is copied, and the datagrams on the wire are the
-// same. GSO is on by default; Config.NoGSO switches it off. Where a route refuses GSO packets (EIO
-// or EINVAL, which depend on the device, the path and the kernel), the Conn sends the datagrams
+// same. GSO is on by default; Config.NoGSO switches it off. A route may refuse GSO packets (EIO or
+// EINVAL, which depend on the device, the path and the kernel). Then the Conn sends the datagrams
 // again one by one and remembers the route for ten minutes.
 //
 // Config.GRO lets the kernel coalesce received datagrams into GRO packets (UDP_GRO). It is off by

@@ -16,13 +16,13 @@ import (
 // direct is a client of the model, limited as weir-store limits a host. It can be cut off.
 type direct struct {
 	store.Store
-	name string
-	mu   sync.Mutex
-	cut  bool
-	cuts int                // how often it was cut off
-	deaf bool               // it hears nothing, and writes
-	end  context.CancelFunc // of what follows
-	full atomic.Int64       // of the database, in percent
+	name    string
+	mu      sync.Mutex
+	cut     bool
+	cuts    int                // how often it was cut off
+	stalled bool               // it follows nothing, and writes
+	end     context.CancelFunc // of what follows
+	full    atomic.Int64       // of the database, in percent
 }
 
 func newDirect(m store.Store, name string) *direct {
@@ -41,19 +41,19 @@ func (d *direct) away(cut bool) {
 	}
 }
 
-// setDeaf has the client follow nothing, or follow again.
-func (d *direct) setDeaf(deaf bool) {
+// setStalled has the client follow nothing, or follow again.
+func (d *direct) setStalled(stalled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.deaf = deaf; deaf && d.end != nil {
+	if d.stalled = stalled; stalled && d.end != nil {
 		d.end()
 	}
 }
 
-func (d *direct) isDeaf() bool {
+func (d *direct) isStalled() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cut || d.deaf
+	return d.cut || d.stalled
 }
 
 func (d *direct) isAway() error {
@@ -89,7 +89,7 @@ func (d *direct) State() client.State {
 // Follow follows as the client does: by revision, or by a difference.
 func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 	for whole := true; ctx.Err() == nil; {
-		if d.isDeaf() {
+		if d.isStalled() {
 			problem.Sleep(ctx, 5*time.Millisecond)
 			continue
 		}
@@ -101,7 +101,7 @@ func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 		one, end := context.WithCancel(ctx)
 		d.mu.Lock()
 		d.end = end
-		again := d.cuts != cuts || d.deaf
+		again := d.cuts != cuts || d.stalled
 		d.mu.Unlock()
 		if again {
 			end()

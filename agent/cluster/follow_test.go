@@ -482,13 +482,13 @@ func TestWriteThatIsLost(t *testing.T) {
 	nstest.Eventually(t, "the copy has it", func() bool {
 		return a.Status().Revision >= s.Revision
 	})
-	a.client.setDeaf(true)
+	a.client.setStalled(true)
 	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1"), pod("p2", "10.0.1.2")})
 	nstest.Eventually(t, "the store has two", func() bool { return podsOf() == 2 })
 	time.Sleep(50 * time.Millisecond) // the host knows that it has
 	l.model.Rewind(s.Revision)
 	l.epoch++
 	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: l.epoch})
-	a.client.setDeaf(false)
+	a.client.setStalled(false)
 	nstest.Eventually(t, "the store has two again", func() bool { return podsOf() == 2 })
 }

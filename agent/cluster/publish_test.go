@@ -121,13 +121,14 @@ func TestForgedEndpoints(t *testing.T) {
 	announced(at(4))
 }
 
-// liar is a client of a weir-store that was taken over: it answers transactions and makes none.
-type liar struct {
+// takenOver is a client of a weir-store that was taken over: it answers transactions and makes
+// none.
+type takenOver struct {
 	*direct
 	lies atomic.Bool
 }
 
-func (d *liar) Commit(ctx context.Context, t store.Txn) (int64, error) {
+func (d *takenOver) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	if d.lies.Load() {
 		return 1 << 60, nil
 	}
@@ -139,7 +140,7 @@ func (d *liar) Commit(ctx context.Context, t store.Txn) (int64, error) {
 func TestAnsweredAndNotMade(t *testing.T) {
 	l, p := newLab(t), newParts()
 	l.join("b", 2, "10.0.2.0/24")
-	d := &liar{direct: newDirect(l.model, "b")}
+	d := &takenOver{direct: newDirect(l.model, "b")}
 	d.lies.Store(true)
 	p.pods = []cluster.Pod{pod("x", "10.0.2.1")}
 	log := slog.New(slog.DiscardHandler)

@@ -81,7 +81,7 @@ func nameFree(name string) error {
 func (t *tunnel) open(key overlay.Key) (err error) {
 	c, s := t.config, t.config.Settings
 	o := c.Options
-	o.NoDHCP = true // no host rents an address through a tunnel
+	o.NoDHCP = true // no host leases an address through a tunnel
 	t.engine, err = soft.New(soft.Options{Options: o, OnEvent: c.OnEvent})
 	if err != nil {
 		return err

@@ -13,25 +13,25 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// shelf keeps tables as engines do, and fails on demand.
-type shelf struct {
+// tableStore keeps tables as engines do, and fails on demand.
+type tableStore struct {
 	tables  map[string]map[netip.Prefix]bool
 	refuses int // this call from now on is refused; 0: none
 	until   int // and those up to this one
 	calls   int
 }
 
-var errShelf = errors.New("no space")
+var errTableStore = errors.New("no space")
 
-func (s *shelf) call() error {
+func (s *tableStore) call() error {
 	s.calls++
 	if s.refuses == s.calls || s.refuses < s.calls && s.calls <= s.until {
-		return errShelf
+		return errTableStore
 	}
 	return nil
 }
 
-func (s *shelf) SetTable(name string, entries []rule.TableEntry) error {
+func (s *tableStore) SetTable(name string, entries []rule.TableEntry) error {
 	if err := s.call(); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *shelf) SetTable(name string, entries []rule.TableEntry) error {
 	return nil
 }
 
-func (s *shelf) AddTable(name string, e rule.TableEntry) error {
+func (s *tableStore) AddTable(name string, e rule.TableEntry) error {
 	if err := s.call(); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *shelf) AddTable(name string, e rule.TableEntry) error {
 	return nil
 }
 
-func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
+func (s *tableStore) DeleteTable(name string, p netip.Prefix) error {
 	if err := s.call(); err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
 	return nil
 }
 
-func (s *shelf) LabelsWithoutPlace([]string, int) ([]string, error) { return nil, nil }
+func (s *tableStore) LabelsWithoutPlace([]string, int) ([]string, error) { return nil, nil }
 
-func (s *shelf) members(table string) string {
+func (s *tableStore) members(table string) string {
 	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), netip.Prefix.Compare))
 }
 
@@ -80,7 +80,7 @@ func labelled(key, addr string, labels ...string) pod.Pod {
 // TestLabelsAreSets: a pod that comes twice and goes once is gone, and one that has another's
 // address keeps it in the table.
 func TestLabelsAreSets(t *testing.T) {
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{
+	s := &tableStore{tables: map[string]map[netip.Prefix]bool{
 		"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
 	l := newLabels(s, func() {})
 	if err := errors.Join(l.begin(), l.attached(labelled("p", "10.88.0.2", "a")),
@@ -111,7 +111,7 @@ func TestLabelsAreSets(t *testing.T) {
 // TestLabelsThatFail: whichever call the engine refuses, once the pod has gone no table has it.
 func TestLabelsThatFail(t *testing.T) {
 	for n := 1; ; n++ {
-		s := &shelf{tables: map[string]map[netip.Prefix]bool{}, refuses: n}
+		s := &tableStore{tables: map[string]map[netip.Prefix]bool{}, refuses: n}
 		l := newLabels(s, func() {})
 		if err := l.begin(); err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestLabelsThatFail(t *testing.T) {
 // that went before it as empty ones.
 func TestLabelsBegin(t *testing.T) {
 	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
+	s := &tableStore{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
 		"b=x": maps.Clone(old)}}
 	l := newLabels(s, func() {})
 	err := errors.Join(l.attached(labelled("p", "10.88.0.2", "a")),
@@ -162,7 +162,7 @@ func TestLabelsBegin(t *testing.T) {
 // webTable is labels whose table app=web has the addresses of pods of this host and of others.
 type webTable struct {
 	*labels
-	engine *shelf
+	engine *tableStore
 	t      *testing.T
 }
 
@@ -191,9 +191,9 @@ func (b *webTable) others(add bool, addrs ...string) {
 	}
 }
 
-// fullShelf is a shelf that has no place for one table; with keeps it has one for own pods.
+// fullShelf is a tableStore that has no place for one table; with keeps it has one for own pods.
 type fullShelf struct {
-	*shelf
+	*tableStore
 	refused string
 	keeps   bool
 }
@@ -207,28 +207,28 @@ func (s *fullShelf) LabelsWithoutPlace(tables []string, _ int) ([]string, error)
 
 func (s *fullShelf) SetTable(name string, entries []rule.TableEntry) error {
 	if name == s.refused && !s.keeps {
-		return errShelf
+		return errTableStore
 	}
-	return s.shelf.SetTable(name, entries)
+	return s.tableStore.SetTable(name, entries)
 }
 
 func (s *fullShelf) AddTable(name string, e rule.TableEntry) error {
 	if s.tables[name] == nil { // as engines do
 		return s.SetTable(name, []rule.TableEntry{e})
 	}
-	return s.shelf.AddTable(name, e)
+	return s.tableStore.AddTable(name, e)
 }
 
 // TestOnlyWhatFailsIsRepeated: a table that the engine does not take leaves its own changes to be
 // made again, and not those of others.
 func TestOnlyWhatFailsIsRepeated(t *testing.T) {
-	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=1", false}
+	s := &fullShelf{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=1", false}
 	l := newLabels(s, func() {})
 	address := netip.MustParseAddr("10.0.2.1")
 	refused := cluster.Label{Table: "job=1", Addr: address}
 	changes := map[cluster.Label]bool{refused: true, {Table: "app=web", Addr: address}: true,
 		{Table: "app=db", Addr: address}: true}
-	if err := l.setOthers(changes); !errors.Is(err, errShelf) {
+	if err := l.setOthers(changes); !errors.Is(err, errTableStore) {
 		t.Error(err)
 	}
 	if !maps.Equal(changes, map[cluster.Label]bool{refused: true}) {
@@ -246,7 +246,7 @@ func TestOnlyWhatFailsIsRepeated(t *testing.T) {
 // TestPlacesOfOwnLabels: a label of other hosts for which the engine has no place but those that
 // it keeps for the host's own pods comes with the first own pod that has it, or with a rule.
 func TestPlacesOfOwnLabels(t *testing.T) {
-	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
+	s := &fullShelf{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
 	l := newLabels(s, func() {})
 	others := func(table string, changes map[string]bool) {
 		t.Helper()
@@ -303,7 +303,7 @@ func TestPlacesOfOwnLabels(t *testing.T) {
 // host's pods, whatever comes first, and single changes are single calls.
 func TestOtherHostsPods(t *testing.T) {
 	changed := 0
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+	s := &tableStore{tables: map[string]map[netip.Prefix]bool{}}
 	l := newLabels(s, func() { changed++ })
 	b := &webTable{&l, s, t}
 	b.others(true, "10.0.2.1", "10.0.2.2")
@@ -361,7 +361,7 @@ func TestOtherHostsPods(t *testing.T) {
 // kept, of this host's pods and of others. One that is forgotten works again as it did.
 func TestLabelsAreForgotten(t *testing.T) {
 	const many = 1000
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+	s := &tableStore{tables: map[string]map[netip.Prefix]bool{}}
 	l := newLabels(s, func() {})
 	if err := errors.Join(l.begin(), l.attached(labelled("stays", "10.88.0.9",
 		"kept"))); err != nil {

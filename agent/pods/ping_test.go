@@ -34,7 +34,7 @@ func TestPingWaitsForTheLocks(t *testing.T) {
 func TestPingCopiesNothing(t *testing.T) {
 	s := New(Config{})
 	s.manager.Store(&pod.Manager{})
-	s.labels = newLabels(&shelf{tables: map[string]map[netip.Prefix]bool{}}, func() {})
+	s.labels = newLabels(&tableStore{tables: map[string]map[netip.Prefix]bool{}}, func() {})
 	for i := range 1000 {
 		key := strconv.Itoa(i)
 		if err := s.labels.attached(labelled(key, "10.0.0.1", "app"+key)); err != nil {

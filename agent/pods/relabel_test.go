@@ -13,7 +13,7 @@ import (
 // never in none of both, and the other parts hear of it.
 func TestRelabelled(t *testing.T) {
 	changed := 0
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+	s := &tableStore{tables: map[string]map[netip.Prefix]bool{}}
 	l := newLabels(s, func() { changed++ })
 	before := labelled("p", "10.88.0.2", "a", "kept")
 	if err := l.begin(); err != nil {
@@ -22,7 +22,7 @@ func TestRelabelled(t *testing.T) {
 	if err := l.attached(before); err != nil {
 		t.Fatal(err)
 	}
-	watched := &watchedShelf{shelf: s}
+	watched := &watchedShelf{tableStore: s}
 	l.engine = watched
 	after := labelled("p", "10.88.0.2", "b", "kept")
 	if err := l.relabelled(before, after); err != nil {
@@ -44,12 +44,12 @@ func TestRelabelled(t *testing.T) {
 
 // watchedShelf notes whether a call leaves an address in neither of two tables.
 type watchedShelf struct {
-	*shelf
+	*tableStore
 	neither bool
 }
 
 func (s *watchedShelf) DeleteTable(name string, p netip.Prefix) error {
-	err := s.shelf.DeleteTable(name, p)
+	err := s.tableStore.DeleteTable(name, p)
 	s.neither = s.neither || !s.tables["a=x"][p] && !s.tables["b=x"][p]
 	return err
 }
@@ -62,7 +62,7 @@ func TestRelabelledFails(t *testing.T) {
 			// how many calls in a row, and whether it changes again before it goes
 			changes := more%2 == 0
 			more /= 2
-			s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+			s := &tableStore{tables: map[string]map[netip.Prefix]bool{}}
 			l := newLabels(s, func() {})
 			if err := l.begin(); err != nil {
 				t.Fatal(err)
@@ -111,7 +111,7 @@ func again(t *testing.T, l *labels, has pod.Pod) pod.Pod {
 }
 
 // expect compares the tables with the labels of the pod.
-func (s *shelf) expect(t *testing.T, p pod.Pod, when string) {
+func (s *tableStore) expect(t *testing.T, p pod.Pod, when string) {
 	t.Helper()
 	var in []string
 	for table, members := range s.tables {

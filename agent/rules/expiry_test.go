@@ -310,7 +310,7 @@ func TestMemberThatCannotBeRemoved(t *testing.T) {
 func TestUndoneMembersEndAsBefore(t *testing.T) {
 	b, e, _ := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 10s 192.0.2.2")
-	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
+	b.config.Engine = &refusingEngine{e, netip.MustParsePrefix("10.0.0.9/32")}
 	if _, err := b.do("table banned add 192.0.2.1 192.0.2.2 timeout 1h 192.0.2.3 timeout 1s "+
 		"10.0.0.9", false); err == nil {
 		t.Fatal("no error")

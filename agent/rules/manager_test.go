@@ -21,13 +21,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// stubborn is an engine that refuses one prefix as a member of tables.
-type stubborn struct {
+// refusingEngine is an engine that refuses one prefix as a member of tables.
+type refusingEngine struct {
 	*soft.Engine
 	not netip.Prefix
 }
 
-func (e *stubborn) AddTable(name string, m rule.TableEntry) error {
+func (e *refusingEngine) AddTable(name string, m rule.TableEntry) error {
 	if m.Prefix == e.not {
 		return errors.New("no memory")
 	}
@@ -39,7 +39,7 @@ func (e *stubborn) AddTable(name string, m rule.TableEntry) error {
 func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.9 7")
-	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
+	b.config.Engine = &refusingEngine{e, netip.MustParsePrefix("10.0.0.9/32")}
 	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9",
 		"table other add 192.0.2.1 10.0.0.9"} {
 		if _, err := b.do(line, false); err == nil || !strings.Contains(err.Error(), "no memory") {

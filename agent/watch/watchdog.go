@@ -14,8 +14,8 @@ type Watchdog struct {
 	Locks []func()
 	// Slow are parts whose work under a lock may be long.
 	Slow []*SlowPart
-	// Pulse takes an element when the loop turns.
-	Pulse chan<- struct{}
+	// Heartbeat takes an element when the loop turns.
+	Heartbeat chan<- struct{}
 }
 
 // Begin signals as often as the service manager wants, until ctx ends.
@@ -53,7 +53,7 @@ func (w *Watchdog) WaitHealthy(ctx context.Context) bool {
 		}
 	}
 	select {
-	case w.Pulse <- struct{}{}:
+	case w.Heartbeat <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

@@ -23,10 +23,10 @@ func locker(mu *sync.Mutex) func() {
 func TestWatchdogSeesHeldLocks(t *testing.T) {
 	var rules, hooks, peers sync.Mutex
 	var set atomic.Uint64
-	pulse := make(chan struct{})
+	heartbeat := make(chan struct{})
 	slow := &SlowPart{Lock: locker(&peers), Progress: set.Load}
 	w := Watchdog{Locks: []func(){locker(&rules), locker(&hooks)}, Slow: []*SlowPart{slow},
-		Pulse: pulse}
+		Heartbeat: heartbeat}
 	var asking sync.WaitGroup // as in a node, one question at a time
 	// A node that is not well does not answer: the test waits only a moment for it. One that is
 	// well answers, on however busy a machine.
@@ -37,7 +37,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 		if turns {
 			go func() {
 				select {
-				case <-pulse:
+				case <-heartbeat:
 				case <-ctx.Done():
 				}
 			}()

@@ -63,9 +63,9 @@ type Engine struct {
 	image, spare *ebpf.Map
 	unpurged     bool // guarded by mu; states of rules that are gone may be there
 	// guarded by mu; bit per kind of event that Watch reports
-	kinds   uint32
-	watched bool // guarded by mu; there is a Watch
-	unheard bool // guarded by mu; a Watch has ended, and no other has begun
+	kinds      uint32
+	watched    bool // guarded by mu; there is a Watch
+	watchEnded bool // guarded by mu; a Watch has ended, and no other has begun
 	// guarded by mu; receives captured frames, nil without a capture
 	capture func(*firewall.Captured)
 	tables  map[string]*ebpf.Map   // guarded by mu

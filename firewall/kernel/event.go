@@ -91,7 +91,7 @@ func (e *Engine) Capture(f func(*firewall.Captured)) error {
 func (e *Engine) watching(on bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.watched, e.unheard = on, !on
+	e.watched, e.watchEnded = on, !on
 	return e.listenLocked()
 }
 
@@ -107,7 +107,7 @@ func (e *Engine) listenLocked() error {
 	switch {
 	case e.watched:
 		e.config.Listen |= 1 << eventProbe
-	case e.unheard:
+	case e.watchEnded:
 		e.config.Listen = 0
 	}
 	if (before^e.config.Listen)&(1<<eventProbe) != 0 {

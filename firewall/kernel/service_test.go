@@ -65,9 +65,9 @@ func (v *cluster) setServices(all ...forward.Service) {
 	v.must(v.host.Do(func() error { return v.engine.SetServices(all) }))
 }
 
-// greet answers each connection, and each datagram, on a port of a pod with the pod's name, and
+// serveName answers each connection, and each datagram, on a port of a pod with the pod's name, and
 // then echoes.
-func (v *cluster) greet(r *podNode, port int) {
+func (v *cluster) serveName(r *podNode, port int) {
 	v.t.Helper()
 	l, err := r.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 	v.must(err)
@@ -109,8 +109,8 @@ func (v *cluster) greet(r *podNode, port int) {
 	}
 }
 
-// greeted is a connection to a pod, and the pod's name.
-func greeted(n *nstest.Node, to string, most time.Duration) (net.Conn, string, error) {
+// dialName returns a connection to a pod, and the pod's name.
+func dialName(n *nstest.Node, to string, most time.Duration) (net.Conn, string, error) {
 	c, err := dialFrom(n, to, most)
 	if err != nil {
 		return nil, "", err
@@ -126,7 +126,7 @@ func greeted(n *nstest.Node, to string, most time.Duration) (net.Conn, string, e
 
 // who returns which pod answers over TCP.
 func who(n *nstest.Node, to string) (string, error) {
-	c, name, err := greeted(n, to, patience)
+	c, name, err := dialName(n, to, patience)
 	if err == nil {
 		c.Close()
 	}
@@ -155,8 +155,8 @@ func whoUDP(n *nstest.Node, to string, size int) (string, error) {
 func TestServices(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.virtualAddresses()
-	v.greet(v.a, 80)
-	v.greet(v.b, 80)
+	v.serveName(v.a, 80)
+	v.serveName(v.b, 80)
 	v.setServices(services(8080, v.a, v.b)...)
 	for name, from := range map[string]*nstest.Node{"outside": v.outside, "host": v.host,
 		"a pod of the service": v.a.Node} {
@@ -193,15 +193,15 @@ func TestServiceKeepsFlows(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, openRules)
 	v.virtualAddresses()
-	v.greet(v.a, 80)
-	v.greet(v.b, 80)
+	v.serveName(v.a, 80)
+	v.serveName(v.b, 80)
 	v.setServices(services(8080, v.a)...)
 	open := map[string][]net.Conn{}
 	dial := func(n int) {
 		t.Helper()
 		for i := range n {
 			for _, from := range []*nstest.Node{v.outside, v.host, v.b.Node} {
-				c, name, err := greeted(from, serviceAt(8080)[i&1], patience)
+				c, name, err := dialName(from, serviceAt(8080)[i&1], patience)
 				v.must(err)
 				t.Cleanup(func() { c.Close() })
 				open[name] = append(open[name], c)
@@ -270,8 +270,8 @@ add reset tcp from any to 10.88.0.3 80
 add deny ip from any to any
 `)
 	v.virtualAddresses()
-	v.greet(v.a, 80)
-	v.greet(v.b, 80)
+	v.serveName(v.a, 80)
+	v.serveName(v.b, 80)
 	v.setServices(services(8080, v.a, v.b)...)
 	refused := 0
 	for i := 0; i < 200 && (i < 30 || refused == 0); i++ {
@@ -382,17 +382,17 @@ func TestServicesMoveToOtherSizes(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, openRules)
 	v.virtualAddresses()
-	v.greet(v.a, 80)
-	v.greet(v.b, 80)
+	v.serveName(v.a, 80)
+	v.serveName(v.b, 80)
 	v.setServices(append(services(8080, v.a, v.b), services(8081, v.a)...)...)
 	var kept []net.Conn
 	for range 16 {
-		c, _, err := greeted(v.outside, serviceAt(8080)[0], patience)
+		c, _, err := dialName(v.outside, serviceAt(8080)[0], patience)
 		v.must(err)
 		defer c.Close()
 		kept = append(kept, c)
 	}
-	ends, _, err := greeted(v.outside, serviceAt(8081)[0], patience)
+	ends, _, err := dialName(v.outside, serviceAt(8081)[0], patience)
 	v.must(err)
 	defer ends.Close()
 	v.must(v.engine.Close())

@@ -51,8 +51,8 @@ func copyPackets(from, to *os.File) {
 	}
 }
 
-// converse talks to an echo server in every way: little, much, and a datagram in fragments.
-func converse(n *nstest.Node, to string) error {
+// exchangeData talks to an echo server in every way: little, much, and a datagram in fragments.
+func exchangeData(n *nstest.Node, to string) error {
 	if err := reach(n, to); err != nil {
 		return err
 	}
@@ -105,9 +105,9 @@ func TestUplinkWithoutHeaders(t *testing.T) {
 			v.refused(v.a.Node, netip.AddrPortFrom(far, 81).String())
 			published := netip.AddrPortFrom(own, 8080).String()
 			v.succeed(far.String(), map[string]error{
-				"from a pod":         converse(v.a.Node, netip.AddrPortFrom(far, 80).String()),
+				"from a pod":         exchangeData(v.a.Node, netip.AddrPortFrom(far, 80).String()),
 				"ping":               ping(v.a.Node, far.String()),
-				"published":          converse(v.outside, published),
+				"published":          exchangeData(v.outside, published),
 				"published, a pod":   reach(v.b.Node, published),
 				"published, host":    reach(v.host, published),
 				"the host itself":    reach(v.host, netip.AddrPortFrom(far, 80).String()),
@@ -132,13 +132,13 @@ func TestBehindAnUplinkWithoutHeaders(t *testing.T) {
 		t.Helper()
 		for i := range pppHost[:families] {
 			own, far := pppHost[i].Addr(), pppOutside[i].Addr()
-			if err := converse(g.server, netip.AddrPortFrom(far, 80).String()); err != nil {
+			if err := exchangeData(g.server, netip.AddrPortFrom(far, 80).String()); err != nil {
 				t.Errorf("%s, to %s: %v", what, far, err)
 			}
 			if err := ping(g.server, far.String()); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			if err := converse(g.outside, netip.AddrPortFrom(own, 8080).String()); err != nil {
+			if err := exchangeData(g.outside, netip.AddrPortFrom(own, 8080).String()); err != nil {
 				t.Errorf("%s, from %s: %v", what, far, err)
 			}
 		}

@@ -148,7 +148,7 @@ func TestWatchLosesNothingForGood(t *testing.T) {
 			case nl.Synced:
 				if syncs++; syncs == 1 {
 					close(listening)
-					<-goOn // deaf while the flood comes
+					<-goOn // reads nothing while the flood comes
 				}
 			}
 		})

@@ -166,7 +166,7 @@ func (b *bench) weir() mode {
 }
 
 // weirAdopting is weir that knows the connections which are open when it comes: nft takes them for
-// new ones, and it is not a new connection's fate that is measured.
+// new ones, and it is not measured whether a new connection passes.
 func (b *bench) weirAdopting() mode {
 	m := b.weir()
 	adopt := func() error {

@@ -78,17 +78,17 @@ func (r *relay) serve(in net.PacketConn, out func() (net.PacketConn, string)) {
 		r.mu.Lock()
 		conn, name := out()
 		to, err := net.ResolveUDPAddr("udp", name)
-		fate := r.rnd.IntN(1000)
+		drawn := r.rnd.IntN(1000)
 		b := bytes.Clone(buf[:n])
 		switch {
 		case err != nil:
-		case fate < 5:
+		case drawn < 5:
 			r.lost++
-		case fate < 25:
+		case drawn < 25:
 			r.twice++
 			conn.WriteTo(b, to)
 			conn.WriteTo(b, to)
-		case fate < 55:
+		case drawn < 55:
 			r.late++
 			time.AfterFunc(2*time.Millisecond, func() { conn.WriteTo(b, to) })
 		default:

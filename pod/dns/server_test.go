@@ -277,7 +277,7 @@ func TestServer(t *testing.T) {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(time.Minute))
-		converse := func(msg []byte) string {
+		query := func(msg []byte) string {
 			t.Helper()
 			if network == "tcp" {
 				if err := writeMessage(c, msg); err != nil {
@@ -299,14 +299,14 @@ func TestServer(t *testing.T) {
 			}
 			return shown(t, buf[:n])
 		}
-		if got := converse(ask(t, "web.weir.", dnsmessage.TypeA, 0)); got != "Success 10.0.0.2" {
+		if got := query(ask(t, "web.weir.", dnsmessage.TypeA, 0)); got != "Success 10.0.0.2" {
 			t.Errorf("%s: %s", network, got)
 		}
 		want := "Success 192.0.2.77"
 		if network == "tcp" { // that resolver has no TCP
 			want = "ServerFailure"
 		}
-		if got := converse(ask(t, "example.org.", dnsmessage.TypeA, 0)); got != want {
+		if got := query(ask(t, "example.org.", dnsmessage.TypeA, 0)); got != want {
 			t.Errorf("%s: %s", network, got)
 		}
 	}

@@ -40,13 +40,13 @@ func (s *Server) serveTCP(l *net.TCPListener) {
 		}
 		s.running.Go(func() {
 			defer s.conns.give(who)
-			s.converse(c, who)
+			s.serveConn(c, who)
 		})
 	}
 }
 
-// converse answers the queries of a pod's connection one after the other.
-func (s *Server) converse(c *net.TCPConn, who netip.Addr) {
+// serveConn answers the queries of a pod's connection one after the other.
+func (s *Server) serveConn(c *net.TCPConn, who netip.Addr) {
 	defer c.Close()
 	end := make(chan struct{})
 	defer close(end)

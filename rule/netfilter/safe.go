@@ -1,11 +1,11 @@
 package netfilter
 
-// fate is what a list of rules does to packets of known flows.
-type fate uint8
+// effect is what a list of rules does to packets of known flows.
+type effect uint8
 
 const (
-	fallsThrough fate = iota // none is refused, and the rules behind decide
-	passes                   // all are accepted
+	fallsThrough effect = iota // none is refused, and the rules behind decide
+	passes                     // all are accepted
 	maybeRefused
 )
 
@@ -52,7 +52,7 @@ type followed struct {
 }
 
 // follow reports what rules do to the kinds in rest, and removes those that are accepted.
-func (w *writer) follow(rules []*entry, rest *kinds) fate {
+func (w *writer) follow(rules []*entry, rest *kinds) effect {
 	sure := true // every packet comes to the next rule
 	for _, e := range rules {
 		if e.problem != "" || e.kinds&*rest == 0 {
@@ -82,11 +82,11 @@ func (w *writer) follow(rules []*entry, rest *kinds) fate {
 				return maybeRefused
 			}
 			question := followed{to.key, *rest}
-			f, ok := w.fates[question]
+			f, ok := w.effects[question]
 			if !ok {
 				inside := *rest
 				f = w.follow(to.rules, &inside)
-				w.fates[question] = f
+				w.effects[question] = f
 			}
 			if f == maybeRefused || f == passes && always && e.kinds&*rest == *rest {
 				return f

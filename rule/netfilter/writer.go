@@ -22,20 +22,20 @@ type writer struct {
 	set      *ruleset
 	lines    []line
 	labels   label
-	here     []label           // labels of the next rule
-	block    bool              // the next rule begins a block
-	states   bool              // some rule asks for the kind of a packet
-	first    bool              // a check-state stands first
-	uses     map[string]int    // jumps to a chain, by its key
-	fates    map[followed]fate // what is known of chains
-	rates    map[*entry]int    // how many rules have the rate of an entry
-	checked  map[check]label   // check-states at the end
-	asked    []check           // these in order
-	families int               // of the packets that come to the next rule
+	here     []label             // labels of the next rule
+	block    bool                // the next rule begins a block
+	states   bool                // some rule asks for the kind of a packet
+	first    bool                // a check-state stands first
+	uses     map[string]int      // jumps to a chain, by its key
+	effects  map[followed]effect // what is known of chains
+	rates    map[*entry]int      // how many rules have the rate of an entry
+	checked  map[check]label     // check-states at the end
+	asked    []check             // these in order
+	families int                 // of the packets that come to the next rule
 }
 
 func newWriter(s *ruleset) *writer {
-	w := &writer{set: s, uses: map[string]int{}, fates: map[followed]fate{},
+	w := &writer{set: s, uses: map[string]int{}, effects: map[followed]effect{},
 		rates: map[*entry]int{}, checked: map[check]label{}, families: bothFamilies}
 	for _, c := range s.chains {
 		for _, e := range c.rules {

@@ -215,16 +215,16 @@ func write(ctx context.Context, s store.Store, h *cluster.Head, at []store.Compa
 	return err
 }
 
-// errUnheard refuses to confirm a version that hosts have switched to and that may have cut them
+// errNoReport refuses to confirm a version that hosts have switched to and that may have cut them
 // off.
-type errUnheard struct{ hosts []string }
+type errNoReport struct{ hosts []string }
 
-func (e errUnheard) Error() string {
+func (e errNoReport) Error() string {
 	return fmt.Sprintf("no report since they switched: %s", strings.Join(e.hosts, ", "))
 }
 
 // Hint returns what to do.
-func (errUnheard) Hint() string {
+func (errNoReport) Hint() string {
 	return "they report when half of the trial is over; weir fw confirm --without HOST does " +
 		"not wait for one that is stolen or away, --anyway for none"
 }
@@ -260,15 +260,15 @@ func Confirm(ctx context.Context, s store.Store, by string, sign Signer, without
 			return nil, nil, fmt.Errorf("there is no host %q: weir node list", name)
 		}
 	}
-	var unheard []string
+	var silent []string
 	for _, name := range hosts {
 		if r, ok := reports[name]; ok && r.Enforced == st.head.Number && !r.Connected &&
 			!slices.Contains(without.Hosts, name) {
-			unheard = append(unheard, name)
+			silent = append(silent, name)
 		}
 	}
-	if len(unheard) > 0 && !without.All {
-		return nil, nil, errUnheard{unheard}
+	if len(silent) > 0 && !without.All {
+		return nil, nil, errNoReport{silent}
 	}
 	if err := write(ctx, s, &next, st.at[:1], nil, sign.Key); err != nil {
 		return nil, nil, err

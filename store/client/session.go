@@ -64,7 +64,7 @@ func dial(ctx context.Context, c *Config, address string,
 	s := &session{conn: conn, silence: c.Silence, heard: heard, calls: map[uint64]*call{},
 		from: bufio.NewReader(&attentive{conn: conn, silence: c.Silence}),
 		done: make(chan struct{})}
-	if err := s.greet(ctx, c.Cluster); err != nil {
+	if err := s.hello(ctx, c.Cluster); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func secure(ctx context.Context, config *tls.Config, dial func(context.Context, 
 	return secured, nil
 }
 
-func (s *session) greet(ctx context.Context, cluster string) error {
+func (s *session) hello(ctx context.Context, cluster string) error {
 	deadline, _ := ctx.Deadline()
 	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

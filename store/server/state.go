@@ -38,7 +38,7 @@ type state struct {
 	timer     *time.Timer
 	followers int           // connections that follow
 	current   int           // of them, those that have everything that was published
-	brake     time.Duration // added to the pace while connections do not keep up
+	backoff   time.Duration // added to the pace while connections do not keep up
 	changes   int           // in the log
 	bytes     int
 
@@ -198,7 +198,7 @@ func (s *state) apply(b store.Batch, pace time.Duration) {
 	s.open.add(b, s.copy)
 	s.copy.Apply(b)
 	s.markLocked()
-	if wait := pace + s.brake - time.Since(s.last); wait <= 0 {
+	if wait := pace + s.backoff - time.Since(s.last); wait <= 0 {
 		s.publishLocked()
 	} else if s.timer == nil {
 		s.timer = time.AfterFunc(wait, func() {
@@ -214,16 +214,16 @@ func (s *state) markLocked() {
 	s.marks = append(s.marks, mark{s.copy.Revision, s.copy.Sum(), s.nextLocked()})
 }
 
-// maxBrake is how much longer than its pace a delivery to all may wait.
-const maxBrake = 200 * time.Millisecond
+// maxBackoff is how much longer than its pace a delivery to all may wait.
+const maxBackoff = 200 * time.Millisecond
 
 // adaptLocked makes deliveries rarer while more than a quarter of the connections has not got the
 // one before: the machine is busy, and larger batches cost less than many.
 func (s *state) adaptLocked() {
 	if 4*(s.followers-s.current) > s.followers {
-		s.brake = min(2*s.brake+5*time.Millisecond, maxBrake)
+		s.backoff = min(2*s.backoff+5*time.Millisecond, maxBackoff)
 	} else {
-		s.brake /= 2
+		s.backoff /= 2
 	}
 	s.current = 0
 }

@@ -280,9 +280,9 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// TestBrake: while connections do not keep up, deliveries become rarer; when they do, the pace is
+// TestBackoff: while connections do not keep up, deliveries become rarer; when they do, the pace is
 // the usual one again.
-func TestBrake(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	s := newState()
 	s.apply(store.Batch{Revision: 1}, 0)
 	var at []*position
@@ -310,20 +310,20 @@ func TestBrake(t *testing.T) {
 	for range 40 {
 		round(8)
 	}
-	if s.brake != 0 {
-		t.Errorf("%v while all keep up", s.brake)
+	if s.backoff != 0 {
+		t.Errorf("%v while all keep up", s.backoff)
 	}
 	for range 10 {
 		round(3)
 	}
-	if s.brake != maxBrake {
-		t.Errorf("%v while most do not keep up", s.brake)
+	if s.backoff != maxBackoff {
+		t.Errorf("%v while most do not keep up", s.backoff)
 	}
 	for range 40 {
 		round(8)
 	}
-	if s.brake != 0 {
-		t.Errorf("%v after all keep up again", s.brake)
+	if s.backoff != 0 {
+		t.Errorf("%v after all keep up again", s.backoff)
 	}
 }
 

@@ -38,9 +38,9 @@ add 210 allow udp from me to any keep-state
 
 // restart is a way in which an agent ends and the next one starts.
 type restart struct {
-	name  string
-	end   syscall.Signal
-	hasty bool // a start in between is killed
+	name          string
+	end           syscall.Signal
+	killedInStart bool // a start in between is killed
 	// Each time either the sizes of the tables or their layout are others.
 	upgrade bool
 }
@@ -50,7 +50,7 @@ func (k restart) title() string { return "restart, " + k.name }
 var restarts = []restart{
 	{name: "kill -9", end: syscall.SIGKILL},
 	{name: "SIGTERM", end: syscall.SIGTERM},
-	{name: "killed again in its start", end: syscall.SIGKILL, hasty: true},
+	{name: "killed again in its start", end: syscall.SIGKILL, killedInStart: true},
 	{name: "upgrade with another layout or table size", end: syscall.SIGTERM, upgrade: true},
 }
 
@@ -234,7 +234,7 @@ func (c config) restartOnce(w *world, k restart, n int, took *[]time.Duration) e
 		return err
 	}
 	w.agentNode.weir = k.binary(c, n)
-	if k.hasty {
+	if k.killedInStart {
 		if err := w.agentNode.killInStart(time.Duration(n%20) * 20 * time.Millisecond); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-// Package xnet lets code that was written for the batch calls of golang.org/x/net use a udp.Conn: a
+// Package xnet lets code that was written for the batch calls of golang.org/x/net use a udp.Conn. A
 // Conn has the ReadBatch and WriteBatch of an ipv4.PacketConn, and of an ipv6.PacketConn, whose
 // Message is the same type.
 //
