@@ -63,8 +63,8 @@ func TestKeyNeedsAFlow(t *testing.T) {
 	}
 }
 
-// TestStepProperties checks with random segments what engines rely on: a packet writes only its own
-// side, only a hit changes a state, liberal mode drops nothing because of its numbers, and both
+// TestStepProperties checks with random segments what engines rely on. A packet writes only its own
+// side, and only a hit changes a state. Liberal mode drops nothing because of its numbers, and both
 // modes have the same hits.
 func TestStepProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))

@@ -54,9 +54,9 @@ func (d Dir) Reverse() Dir { return d ^ 1 }
 // icmpPorts, other protocols 0. An ICMP error has the key of the packet that it quotes, and the
 // opposite direction.
 //
-// ok is false when p has no flow: it is malformed, a later fragment, an ICMP message that is
-// neither query nor answer, or an error that QuotedKey refuses, or has an address that Key.SetLink
-// refuses.
+// ok is false when p has no flow. That is so if p is malformed, a later fragment, or an ICMP
+// message that is neither query nor answer. It is so too for an error that QuotedKey refuses, and
+// for an address that Key.SetLink refuses.
 func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d End, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
 		return Key{}, EndLow, false
@@ -71,7 +71,7 @@ func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d End, ok bool) {
 // QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet,
 // and the packet itself (see packet.Packet.Inner for its fields). ok is false when p is not an
 // error, when the quote names no flow, and when the quoted packet did not come from the destination
-// of p: an error goes to the sender of the packet that it is about (RFC 792, RFC 4443 2.4). One
+// of p. An error goes to the sender of the packet that it is about (RFC 792, RFC 4443 2.4). One
 // that goes elsewhere would reach a host that the flow's rule protects (CVE-2019-5598).
 func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d End, inner packet.Packet,
 	ok bool) {
@@ -100,10 +100,10 @@ func keyOf(p *packet.Packet, link uint32) (k Key, d End, ok bool) {
 	return k, d, !LinkLocal(p) || k.SetLink(link)
 }
 
-// icmpPorts returns the values that replace the ports of an ICMP query or its answer: the
-// identifier for the end that asks, and for the end that answers the identifier plus the type of
-// the query, modulo 2^16. So the key holds the direction and the type of the query, and the keys of
-// two queries never collide: for that, two types would have to add up to 0. It returns 0 for other
+// icmpPorts returns the values that replace the ports of an ICMP query or its answer. That of the
+// end that asks is the identifier. That of the end that answers is the identifier plus the type of
+// the query, modulo 2^16. So the key holds the direction and the type of the query. The keys of two
+// queries never collide: for that, two types would have to add up to 0. It returns 0 for other
 // messages.
 func icmpPorts(p *packet.Packet) uint32 {
 	query, answer := p.ICMPQueryType()

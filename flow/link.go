@@ -2,9 +2,9 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// A link-local address is valid only on its link, so the key of its flow holds the link: the
-// interface at whose hook the packet is evaluated, by which it comes in or leaves. The link is in
-// the upper half of the link-local addresses: those of fe80::/10, whose 54 bits after the prefix
+// A link-local address is valid only on its link, so the key of its flow holds the link. That is
+// the interface at whose hook the packet is evaluated, by which it comes in or leaves. The link is
+// in the upper half of the link-local addresses: those of fe80::/10, whose 54 bits after the prefix
 // are 0 (RFC 4291 2.5.6), and those of 169.254.0.0/16.
 //
 // IPv6 packets from or to such an address are never forwarded (RFC 4007 9), so one link-local end

@@ -9,8 +9,8 @@ import "time"
 //
 // An INIT may be forged, and its receiver answers it (RFC 9260 5.2.1, 5.2.2): by an INIT ACK with
 // the forged tag, or by an ABORT. It keeps what it had. So an INIT takes no tag from another one,
-// an INIT ACK does not show which tag is in use, and an ABORT ends the association only if its tag
-// is known to be.
+// and an INIT ACK does not show which tag is in use. An ABORT ends the association only if its tag
+// is known to be in use.
 func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	ends := seg.ends()
@@ -52,8 +52,8 @@ func (seg *Segment) ends() bool {
 	return seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
 }
 
-// asked returns the tags that a side has asked the other one to use, 0 for none: in its first INIT,
-// in its INIT ACK to the other side's first INIT, and last.
+// asked returns the tags that a side has asked the other one to use, 0 for none. They are those in
+// its first INIT, in its INIT ACK to the other side's first INIT, and last.
 func (d *Side) asked() [3]uint32 { return [3]uint32{d.Ack, d.Edge, d.End} }
 
 // uses reports whether a tag is the one that d has used first, or p has asked for it.
@@ -116,8 +116,8 @@ func (d *Side) answer(p *Side, seg *Segment) {
 }
 
 // tag records the first tag that a side uses. An INIT has none, an INIT ACK or ABORT may answer an
-// INIT that was forged. If p has asked for that tag in answer to a later INIT than the first, the
-// first was not that of d: the last one counts as such from now on.
+// INIT that was forged. p may have asked for that tag in answer to a later INIT than the first.
+// Then the first was not that of d, and the last one counts as such from now on.
 func (d *Side) tag(p *Side, seg *Segment) {
 	if d.Flags&SideSyn != 0 || seg.Chunk == chunkInit || seg.Chunk == chunkInitAck || seg.ends() {
 		return

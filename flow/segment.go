@@ -28,8 +28,8 @@ const NoScale = 0xff
 // reserved, RFC 9260 3.2).
 const NoChunk = 0xff
 
-// Types of SCTP chunks that change a state, and the T bit of ABORT and SHUTDOWN COMPLETE: the tag
-// is the one that the receiver of the packet uses, sent back (RFC 9260 8.5.1).
+// Types of SCTP chunks that change a state, and the T bit of ABORT and SHUTDOWN COMPLETE. With that
+// bit the tag is the one that the receiver of the packet uses, sent back (RFC 9260 8.5.1).
 const (
 	chunkInit             = 1
 	chunkInitAck          = 2

@@ -7,7 +7,7 @@ import (
 )
 
 // Slack is how far behind the newest data or acknowledgement a segment may be even if the window is
-// small: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
+// small. It is one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
 // stateful TCP packet filtering", 2001).
 const Slack = 66000
 
@@ -164,7 +164,8 @@ func (d *Side) pickUp(seg *Segment, now time.Duration) {
 }
 
 // answersAgain reports whether a SYN and ACK replaces an earlier one, which the side that began has
-// not acknowledged: that was lost, and its sender has begun again or made another SYN cookie.
+// not acknowledged. The earlier one was lost, and its sender has begun again or made another SYN
+// cookie.
 func (s *State) answersAgain(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	return from == 1 && p.Flags&(SideAcked|SideProved) == 0 && seg.Seq != d.Start &&

@@ -46,9 +46,9 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 }
 
 // ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of
-// the two it is: echo, timestamp, information and address mask of ICMP, echo and node information
-// (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack tracks the same types.
-// Bytes 4 and 5, ICMPID, are the same in a query and its answer.
+// the two it is. The queries are echo, timestamp, information and address mask of ICMP, and echo
+// and node information (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack tracks
+// the same types. Bytes 4 and 5, ICMPID, are the same in a query and its answer.
 func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 	if !p.IsICMP() {
 		return 0, false
@@ -74,10 +74,10 @@ func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 	return 0, false
 }
 
-// ICMPError reports whether the packet is an ICMP or ICMPv6 error, which
-// quotes the packet that caused it: ICMP types 3 (unreachable), 4 (source
-// quench), 5 (redirect), 11 (time exceeded), 12 (parameter problem); ICMPv6
-// types 1 to 4. An ICMPv6 redirect is neighbour discovery, not an error.
+// ICMPError reports whether the packet is an ICMP or ICMPv6 error, which quotes the packet that
+// caused it. Errors of ICMP have the types 3 (unreachable), 4 (source quench), 5 (redirect), 11
+// (time exceeded) and 12 (parameter problem); ICMPv6 types 1 to 4. An ICMPv6 redirect is neighbour
+// discovery, not an error.
 func (p *Packet) ICMPError() bool {
 	if !p.IsICMP() {
 		return false

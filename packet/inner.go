@@ -1,15 +1,15 @@
 package packet
 
 // Inner decodes the packet that the ICMP or ICMPv6 error p quotes. b holds the bytes that p was
-// decoded from. ok is false when p is not an error, or when the quote does not identify a flow:
-// another family, a truncated or malformed header, a later fragment, or fewer than 8 bytes of a
-// transport header.
+// decoded from. ok is false when p is not an error, or when the quote does not identify a flow.
+// Such a quote has another family, a truncated or malformed header, is a later fragment, or has
+// fewer than 8 bytes of a transport header.
 //
-// Only the fields that identify the flow are set: addresses, Version, Proto, TTL, TOS, IPID, Frag,
-// ExtHdrs, L4 (which counts from the start of the quoted header), Len, and from the first 8 bytes
-// of the transport header Ports and Seq, or ICMPType, ICMPCode and Seq. PayloadOffset is L4 plus
-// these 8 bytes. Lengths inside the quote are not checked, since routers change them: Len is what
-// the quoted header says, but at least L4.
+// Only the fields that identify the flow are set. From the IP headers these are addresses, Version,
+// Proto, TTL, TOS, IPID, Frag, ExtHdrs, Len, and L4, which counts from the start of the quoted
+// header. From the first 8 bytes of the transport header they are Ports and Seq, or ICMPType,
+// ICMPCode and Seq. PayloadOffset is L4 plus these 8 bytes. Lengths inside the quote are not
+// checked, since routers change them: Len is what the quoted header says, but at least L4.
 func (p *Packet) Inner(b []byte) (inner Packet, ok bool) {
 	if !p.ICMPError() || int(p.Len()) > len(b) {
 		return Packet{}, false

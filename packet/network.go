@@ -38,9 +38,9 @@ func (p *Packet) options4(o []byte) Reason {
 }
 
 // fragment sets the fragment state and checks the place of the fragment. off is its offset in
-// bytes, data the number of bytes after the headers, and front the other bytes that count towards
-// 65535: the IPv4 header, or the IPv6 extension headers before the fragment header. p.Proto and
-// p.L4 are set.
+// bytes, and data the number of bytes after the headers. front is the other bytes that count
+// towards 65535: the IPv4 header, or the IPv6 extension headers before the fragment header. p.Proto
+// and p.L4 are set.
 func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 	if more {
 		p.Frag |= FragMF

@@ -183,9 +183,9 @@ func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.offset>>4<<2) }
 // packet. For TCP it is the length of the segment without SYN and FIN.
 func (p *Packet) PayloadLen() int { return int(p.rest) - int(p.offset>>4<<2) }
 
-// Payload returns the bytes that follow the transport header, up to the end of the IP packet, as a
-// part of b, which holds the bytes that p was decoded from. It is nil when p is malformed. For a
-// later fragment it is the fragment's data.
+// Payload returns the bytes that follow the transport header, up to the end of the IP packet. They
+// are a part of b, which holds the bytes that p was decoded from. It is nil when p is malformed.
+// For a later fragment it is the fragment's data.
 func (p *Packet) Payload(b []byte) []byte {
 	if p.Reason != ReasonNone {
 		return nil

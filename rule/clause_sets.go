@@ -7,7 +7,7 @@ import (
 
 // A clause whose tests all lie in one dimension is baked: it becomes the set of that dimension's
 // keys for which it is true. The set is equivalent to the clause, also for packets without a value
-// in the dimension (they have a key of their own), so nothing of the clause remains to be tested.
+// in the dimension, which have a key of their own. So nothing of the clause remains to be tested.
 
 // noDim is the dimension of tests that the classifier cannot decide.
 const noDim = program.NumDims

@@ -247,8 +247,8 @@ func threshold(p float64) uint32 {
 	return uint32(bound)
 }
 
-// key gives a rule its identity: the same for the same number and text in every Program, and
-// different for each of several equal rules, which follow each other under one number.
+// key gives a rule its identity, which is the same for the same number and text in every Program.
+// It is different for each of several equal rules, which follow each other under one number.
 func (c *compiler) key(slot int, h uint64) uint64 {
 	n := 1
 	switch first := slot == 0 || c.numbers[slot-1] != c.numbers[slot]; {

@@ -394,8 +394,8 @@ func TestLintLarge(t *testing.T) {
 	}
 }
 
-// TestLintMemoryIsBounded: rules each of which leaves packets in many dimensions, and of which each
-// adds to a set that grows, are given up before the boxes that wait fill the memory.
+// TestLintMemoryIsBounded: some rules leave packets in many dimensions, and each adds to a set that
+// grows. They are given up before the boxes that wait fill the memory.
 func TestLintMemoryIsBounded(t *testing.T) {
 	const rules = 3000
 	var text strings.Builder

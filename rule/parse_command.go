@@ -134,7 +134,7 @@ func (p *parser) turn(command token, c *Command) error {
 }
 
 // isNumbered reports whether a line is about a pipe or an instance of nat, and not a rule without
-// "add": the command stands before or behind the number, as in ipfw.
+// "add". The command stands before or behind the number, as in ipfw.
 func (p *parser) isNumbered(word string, commands map[string]bool) bool {
 	return p.peek().text == word && (commands[p.ahead(1).text] || commands[p.ahead(2).text] ||
 		p.ahead(1).text == "")

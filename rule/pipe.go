@@ -11,7 +11,8 @@ import (
 )
 
 // Pipe is what "pipe N config" says: how much the packets of the rules with this pipe may carry
-// together, or those of each combination of the parts of the tuple that Mask keeps.
+// together. With a Mask the bound is for each combination of the parts of the tuple that Mask
+// keeps.
 type Pipe struct {
 	Bandwidth uint64 // bits in a second, from MinBandwidth to MaxBandwidth; 0: no bound
 	Queue     uint32 // what may be ahead of the bandwidth: packets of 1500 bytes, or bytes

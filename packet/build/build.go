@@ -24,9 +24,9 @@ var (
 	le = binary.LittleEndian
 )
 
-// A Layer is one header, or the data at the end, of a packet to build: Ethernet,
-// VLAN, IPv4, IPv6, HopByHop, Routing, Destination, Fragment, AH, TCP, UDP, UDPLite,
-// SCTP, ICMP, ICMPv6, IGMP, GRE, ESP, Upper, or Data.
+// A Layer is one header, or the data at the end, of a packet to build. Headers are Ethernet, VLAN,
+// IPv4, IPv6, HopByHop, Routing, Destination, Fragment, AH, TCP, UDP, UDPLite, SCTP, ICMP, ICMPv6,
+// IGMP, GRE, ESP and Upper. The data is Data.
 type Layer interface {
 	// number is the IP protocol number of the layer, or -1 when it has none.
 	number() int

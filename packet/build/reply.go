@@ -6,10 +6,10 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Reset returns the TCP segment that refuses the segment p (RFC 9293 section 3.10.7.1,
-// the CLOSED state): RST, with the sequence number that the other end expects. ok is
-// false when no answer may be sent: p is not a whole TCP packet, is itself a RST, or
-// comes from or goes to an address that is not a single host's.
+// Reset returns the TCP segment that refuses the segment p (RFC 9293 section 3.10.7.1, the CLOSED
+// state): RST, with the sequence number that the other end expects. ok is false when no answer may
+// be sent. That is so if p is not a whole TCP packet, or is itself a RST. It is so too if p comes
+// from or goes to an address that is not a single host's.
 func Reset(p *packet.Packet) (reply []byte, ok bool) {
 	if p.Proto != packet.ProtoTCP || p.Reason != packet.ReasonNone || p.IsFragment() ||
 		p.TCPFlags&packet.FlagRST != 0 ||
@@ -50,12 +50,13 @@ const (
 )
 
 // Unreachable returns the ICMP or ICMPv6 "destination unreachable" error with the given code about
-// packet p, sent from src, or from the destination of p when src is the zero Addr. b holds the
-// bytes that p was decoded from, or only the first of them, with all headers, if no more may be
-// quoted. ok is false when RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an answer:
-// p is malformed, an ICMP error or redirect, an ICMPv6 message of the error range, a fragment other
-// than the first, or its source or destination is not a single host's address. The caller makes
-// sure that p did not arrive as a link-layer broadcast, and limits the rate.
+// packet p. The error comes from src, or from the destination of p when src is the zero Addr. b
+// holds the bytes that p was decoded from, or only the first of them, with all headers, if no more
+// may be quoted. ok is false when RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an
+// answer. They forbid it if p is malformed, an ICMP error or redirect, an ICMPv6 message of the
+// error range, IGMP, or a fragment other than the first. They also forbid it if the source or the
+// destination of p is not a single host's address. The caller makes sure that p did not arrive as a
+// link-layer broadcast, and limits the rate.
 func Unreachable(p *packet.Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Version == 0 || p.Frag&packet.FragLater != 0 ||
 		int(p.PayloadOffset()) > len(b) {
