@@ -15,7 +15,7 @@ import (
 )
 
 // shared serves every Dialer that has no resolver or no history of its own. It belongs to the
-// process, because a Dialer is often made for one dial: the next one should still find the answers
+// process, because a Dialer is often made for one dial. The next one should still find the answers
 // in the cache and know which addresses are down. It is a value, so no package can replace it.
 var shared struct {
 	resolver dns.Resolver

@@ -1,7 +1,7 @@
 // Package eyeballs dials host names with Happy Eyeballs: RFC 8305 and the draft of version 3 (HEv3,
-// draft-ietf-happy-happyeyeballs-v3). A slow, dead or faulty part of the path (a family, an
-// address, a DNS server, a lost packet, a TLS server that stalls) delays a dial only by the short
-// time that the standards allow, and does not delay the next dial.
+// draft-ietf-happy-happyeyeballs-v3). A part of the path may be slow, dead or faulty: a family, an
+// address, a DNS server, a lost packet, a TLS server that stalls. It delays a dial only by the
+// short time that the standards allow, and does not delay the next dial.
 //
 //	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
 //	client := &http.Client{Transport: d.Transport()}

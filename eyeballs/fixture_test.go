@@ -93,8 +93,8 @@ func (f *fixture) answered(t dns.Type) <-chan struct{} {
 	return c
 }
 
-// begins checks how the dial since reset begins its attempts: with one to the address, as long
-// after the first answer as wait says, and others behind it at least delay after each other. So
+// begins checks how the dial since reset begins its attempts. The first is to the address, as long
+// after the first answer as wait says. Others come behind it, at least delay after each other. So
 // much holds on a machine that stalls, too; package race has tests of each time on a clock of its
 // own.
 func (f *fixture) begins(name string, with string, wait, delay time.Duration) {

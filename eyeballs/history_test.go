@@ -87,8 +87,8 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // TestHistoryOrdersByRTT: among equals the address with the shortest round-trip time comes first,
-// then those of unknown time (RFC 8305 section 4), whatever the order of the answers and whichever
-// won last. A measured time counts no more once the address has kept a dial waiting.
+// then those of unknown time (RFC 8305 section 4). Neither the order of the answers nor which won
+// last changes that. A measured time counts no more once the address has kept a dial waiting.
 func TestHistoryOrdersByRTT(t *testing.T) {
 	f := newFixture(t, "")
 	to := target{network: "tcp", address: "host.test:1", host: "host.test", port: 1}

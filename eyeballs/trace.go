@@ -36,8 +36,9 @@ type Event struct {
 	// At is the time since the dial began.
 	At time.Duration
 
-	// Name and Types are the question. From is the source of the answer: hosts, cache, system, the
-	// address of a server, or host if this host has no use for the question and did not send it.
+	// Name and Types are the question. From is the source of the answer: hosts, cache, system, or
+	// the address of a server. It is host if this host has no use for the question and did not send
+	// it.
 	Name     string
 	Types    dns.Type
 	Addrs    []netip.Addr

@@ -7,8 +7,8 @@ import (
 )
 
 // Transport returns a new http.Transport whose connections d dials. Like http.DefaultTransport it
-// speaks HTTP/2 to servers that offer it, uses the proxies of the environment, closes idle
-// connections, and limits a dial to 30 seconds if d has no Timeout; a transport with nothing but a
+// speaks HTTP/2 to servers that offer it, uses the proxies of the environment, and closes idle
+// connections. It limits a dial to 30 seconds if d has no Timeout; a transport with nothing but a
 // DialContext does none of that. TLS and HTTPS of d apply to https servers; TLS also to those
 // behind a proxy. Later changes of d do not affect the transport.
 func (d *Dialer) Transport() *http.Transport {

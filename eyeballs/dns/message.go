@@ -119,7 +119,7 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	return r, nil
 }
 
-// saysNothing reports whether there are no records because the server does not know them: it refers
+// saysNothing reports whether there are no records because the server does not know them. It refers
 // to others, as glibc also interprets it, or could not send them even over TCP.
 func (r *reply) saysNothing() bool {
 	return r.truncated ||

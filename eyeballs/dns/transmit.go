@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// send sends all open questions to a server: over TCP if that is needed, else by datagrams from a
-// new port, with ids and letter cases that no other transmission has.
+// send sends all open questions to a server, over TCP if that is needed. Otherwise they leave as
+// datagrams from a new port, with ids and letter cases that no other transmission has.
 func (x *exchange) send(i int) {
 	s := &x.servers[i]
 	if s.down {

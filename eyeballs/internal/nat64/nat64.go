@@ -1,5 +1,5 @@
-// Package nat64 converts addresses between IPv4 and the IPv6 form that a NAT64 translates: RFC 6052
-// for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never be
+// Package nat64 converts addresses between IPv4 and the IPv6 form that a NAT64 translates. RFC 6052
+// has the formats, RFC 7050 the discovery of the prefix, and RFC 6147 what must never be
 // synthesised. It does no I/O.
 package nat64
 

@@ -282,7 +282,7 @@ func alternate(six, four []netip.Addr, first int) []netip.Addr {
 	return list
 }
 
-// checkSpacing checks a log against RFC 8305 section 5 without a model: two attempts are closer
+// checkSpacing checks a log against RFC 8305 section 5 without a model. Two attempts are closer
 // than the delay only if one failed in between, and no address is tried twice.
 func checkSpacing(t *testing.T, w *world, log []string) {
 	seen := map[string]bool{}

@@ -152,9 +152,9 @@ func (m *Machine) end() (n *name, ok bool) {
 	return n, true
 }
 
-// settled reports whether the race knows enough to begin before the Resolution Delay is over: the
-// service records or their absence, and the preferred family of the name that is tried first. A
-// hint counts as an answer (HEv3 section 4.2).
+// settled reports whether the race knows enough to begin before the Resolution Delay is over. It
+// needs the service records or their absence, and the preferred family of the name that is tried
+// first. A hint counts as an answer (HEv3 section 4.2).
 func (m *Machine) settled() bool {
 	n, ok := m.end()
 	if !ok {
