@@ -17,7 +17,7 @@ type Engine interface {
 	// Load replaces the Program. States and counters of a rule that is in both Programs, with the
 	// same number and text, stay; other states end. An error changes nothing.
 	Load(p *rule.Program) error
-	// Replace is Load, and replaces the members of these tables in the same step: no packet is
+	// Replace is Load, and replaces the members of these tables in the same step. No packet is
 	// evaluated by the old rules with the new tables, or by the new rules with the old tables. An
 	// error changes nothing.
 	Replace(p *rule.Program, tables map[string][]rule.TableEntry) error
@@ -62,8 +62,8 @@ type Interface struct {
 	Local []netip.Prefix
 	// net.ipv6.conf.*.forwarding: the host is a router of the interface's networks (Mine).
 	Router6 bool
-	// It is the kernel's WireGuard interface of the tunnel to other nodes: no host rents an address
-	// there, and what leaves by it has no recv, as in the tunnel in user space.
+	// It is the kernel's WireGuard interface of the tunnel to other nodes. No host leases an
+	// address there. What leaves by it has no recv, as in the tunnel in user space.
 	Tunnel bool
 }
 

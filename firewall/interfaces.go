@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DiffInterfaces compares two lists of interfaces, each in order of index: changed are the
-// interfaces in now that are new or differ from old, gone are those in old that are not in now.
+// DiffInterfaces compares two lists of interfaces, each in order of index. changed are the
+// interfaces in now that are new or differ from old, and gone those in old that are not in now.
 func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
@@ -48,9 +48,9 @@ func (i Interface) Equal(o Interface) bool {
 		i.Router6 == o.Router6 && slices.Equal(i.Local, o.Local)
 }
 
-// Mine returns the addresses at which the host takes packets because of the interface: its own,
-// those that all routers of its networks have beside them (RFC 4291 section 2.6.1), and what local
-// routes lead to. A network of two addresses has none of the second (RFC 6164).
+// Mine returns the addresses at which the host takes packets because of the interface. These are
+// its own, those that all routers of its networks have beside them (RFC 4291 section 2.6.1), and
+// what local routes lead to. A network of two addresses has none of the second (RFC 6164).
 func (i Interface) Mine() []netip.Prefix {
 	all := make([]netip.Prefix, 0, 2*len(i.Addrs)+len(i.Local))
 	for _, p := range i.Addrs {

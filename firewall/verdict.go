@@ -1,9 +1,9 @@
-// Package firewall defines what all engines share: the hook at which a packet is evaluated, the
-// verdict, its reason, the counters, the event that reports it, and the Engine that every
-// implementation provides.
+// Package firewall defines what all engines share. These are the hook at which a packet is
+// evaluated, the verdict, its reason, the counters, the event that reports it, and the Engine that
+// every implementation provides.
 //
 // Two engines are in the packages below: soft, which other programs may use, and kernel. Package
-// enginetest tests that an engine behaves like them: its Run plays random rules and packets to the
+// enginetest tests that an engine behaves like them. Its Run plays random rules and packets to the
 // engine and to a reference model, and shows a small case in which they differ. It is for tests,
 // and may change with every version.
 //
@@ -82,8 +82,8 @@ type Input struct {
 	Now    time.Duration // monotonic
 	Random uint32        // for prob
 	Tags   []uint16      // tags that the packet carries already
-	// Segments has for each packet of a batch, or for the one packet, how many bytes follow the
-	// headers in each of its segments if it is a GSO or GRO packet, else 0. Pipes count what the
-	// segments have on the wire. It may be nil, and is not kept.
+	// Segments has an element for each packet of a batch, or one for the one packet. It is how many
+	// bytes follow the headers in each segment of a GSO or GRO packet, and 0 for other packets.
+	// Pipes count what the segments have on the wire. It may be nil, and is not kept.
 	Segments []uint16
 }

@@ -353,7 +353,7 @@ func (a aspect) String() string {
 const coverageCases = 600
 
 // RunCoverage compares an engine that has the whole language with the model on cases that are
-// always the same, and fails for every word, condition, action, way to keep state and reason that
+// always the same. It fails for every word, condition, action, way to keep state and reason that
 // these cases never met. A part of the language that the generators forget would else go unnoticed.
 func RunCoverage(t *testing.T, options firewall.Options,
 	newSubject func(firewall.Options) (Subject, error)) {

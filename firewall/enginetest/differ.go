@@ -280,8 +280,8 @@ func (r *runner) there() (map[string]bool, error) {
 	return there, nil
 }
 
-// tick lets the engine tick n times. Which states that ends is the engine's affair as long as they
-// have expired: the model ends the same ones, since a state counts for limits until the engine
+// tick lets the engine tick n times. The engine decides which states that ends, as long as they
+// have expired. The model ends the same ones, since a state counts for limits until the engine
 // removes it. All others must be there as they were.
 func (r *runner) tick(n int) (string, error) {
 	subject, ok := r.subject.(ticker)

@@ -28,9 +28,9 @@ type keyCase struct {
 	steps       []keyStep
 }
 
-// RunKeys holds an engine, and the reference model, to what the key of a flow and of a
-// datagram is: which ICMP errors, queries, link-local packets and fragments belong to what was let
-// through before, and above all which do not.
+// RunKeys tests what the key of a flow and of a datagram is, for an engine and for the reference
+// model. It tests which ICMP errors, queries, link-local packets and fragments belong to what was
+// let through before, and above all which do not.
 func RunKeys(t *testing.T, options firewall.Options,
 	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()

@@ -7,9 +7,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// rare says that a case has rules and packets that the others do not have: conditions on any value
-// of a field, chains of IPv6 extension headers, options of TCP, protocols without ports, errors
-// about fragments. The cases of `found` are without them, so they are as they were.
+// rare says that a case has rules and packets that the others do not have. These are conditions on
+// any value of a field, chains of IPv6 extension headers, options of TCP, protocols without ports,
+// and errors about fragments. The cases of `found` are without them, so they are as they were.
 func rare(seed uint64) bool { return seed%5 == 1 || seed%5 == 2 }
 
 // rareHeaders returns a packet with headers put between those that it has. It may change the

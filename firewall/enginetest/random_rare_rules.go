@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/internal/program"
 )
 
-// rareRules puts rules between those of a set whose words the others have, but not in these forms:
-// conditions on all values of a field, lists that are long, sets that are disabled.
+// rareRules puts rules between those of a set. The others have the words of these rules, but not in
+// these forms: conditions on all values of a field, long lists, and sets that are disabled.
 func (g random) rareRules(lines []string, have program.Features) []string {
 	if have|program.HasPipe != program.AllFeatures {
 		return lines

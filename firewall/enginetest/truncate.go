@@ -102,7 +102,8 @@ func CompletePackets() []CompletePacket {
 }
 
 // Truncations returns a packet cut off behind each of its bytes, as it is and with the length in
-// its IP header put right, and with every length of the headers that say their own in four bits.
+// its IP header put right. It also returns the packet with every length of the headers that say
+// their own in four bits.
 func Truncations(b []byte) [][]byte {
 	var all [][]byte
 	for n := range len(b) + 1 {

@@ -16,8 +16,9 @@ type classes struct {
 	src, dst addresses
 	ones     []uint64 // a row that excludes no rule
 
-	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
-	// for protocols without ports, TCP flags or ICMP types the vectors of packets that have none.
+	// base names, by DimHook index << 9 | DimProto index, a row of bases. The row joins the vectors
+	// of the hook and the protocol. For protocols without ports, TCP flags or ICMP types it also
+	// joins those of packets that have none.
 	base  [program.HookIndexes << 9]uint16
 	bases []uint64
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// BenchmarkCrafted evaluates packets of flows that an attacker has picked to meet in few sets
-// of the table (see crafted), and of random ones, in turn: first every one is new, then every one
-// is known.
+// BenchmarkCrafted evaluates packets of flows that an attacker has picked to meet in few sets of
+// the table (see crafted), and of random ones, in turn. First every one is new, then every one is
+// known.
 func BenchmarkCrafted(b *testing.B) {
 	const n = 8192
 	rnd := rand.New(rand.NewPCG(3, 4))

@@ -12,10 +12,10 @@ import (
 )
 
 // The fast path evaluates the packets that are most of the traffic. These are packets of a TCP or
-// UDP flow whose state the first rule finds and whose rule only passes them, and packets without a
-// state that a simple rule passes or drops. It does the work of walk, lookupFlow and
-// flow.State.Step on packed entries. Everything else takes the slow path. The differ compares both
-// with the reference model.
+// UDP flow whose state the first rule finds and whose rule only passes them. Packets without a
+// state that a simple rule passes or drops belong to them, too. It does the work of walk,
+// lookupFlow and flow.State.Step on packed entries. Everything else takes the slow path. The differ
+// compares both with the reference model.
 
 // prepareFastPath prepares the fast path of a config.
 func (c *config) prepareFastPath() {

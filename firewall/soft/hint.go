@@ -6,9 +6,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// A hint is where the state of a flow was when it was found last. Its place is named by a hash
-// that is cheap and no secret: an attacker who aims at it makes packets cost a look-up, which each
-// one would cost without hints. It needs no upkeep: an entry that was freed, or has another flow's
+// A hint is where the state of a flow was when it was found last. Its place is named by a hash that
+// is cheap and not secret. An attacker who aims at it makes packets cost a look-up, which each one
+// would cost without hints. It needs no upkeep: an entry that was freed, or has another flow's
 // state, does not have the packet's key. With more states than prefetchStates there are none: they
 // would lead to lines that are in no cache.
 const hints = 1 << hintBits
@@ -23,8 +23,8 @@ func hintOf(p *packet.Packet) uint64 {
 		(64 - hintBits)
 }
 
-// confirm returns e and the side that sent an unfragmented TCP or UDP packet, if e is the state of
-// its flow under the flow name that the first rule looks up; else nil.
+// confirm returns e and the side that sent an unfragmented TCP or UDP packet. It does so if e is
+// the state of the packet's flow under the flow name that the first rule looks up; else nil.
 func (s *shard) confirm(e *entry, p *packet.Packet) (_ *entry, from uint64) {
 	if e == nil {
 		return nil, 0

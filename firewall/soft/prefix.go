@@ -8,8 +8,8 @@ import (
 )
 
 // prefixes maps prefixes to numbers; the longest match wins. It is immutable: with and without
-// return a new one that shares all but the changed path, so that readers need no lock and one
-// change of a million costs some dozen nodes.
+// return a new one that shares all but the changed path. So readers need no lock, and one change of
+// a million costs some dozen nodes.
 //
 // IPv4 and IPv6 have a trie each: an IPv6 prefix never holds an IPv4 address.
 type prefixes struct {

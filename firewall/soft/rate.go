@@ -116,8 +116,8 @@ func (rs *rates) unusedLocked(now time.Duration) int {
 	return -1
 }
 
-// renumber gives the buckets the new numbers of their rules, and forgets those of rules that have
-// none (number returns false for them) and of pipes that are not among those given.
+// renumber gives the buckets the new numbers of their rules. It forgets those of rules that have
+// none (number returns false for them), and of pipes that are not among those given.
 func (rs *rates) renumber(pipes []program.Pipe, number func(rule uint32) (uint32, bool)) {
 	known := make(map[uint64]bool, len(pipes))
 	for i := range pipes {

@@ -106,9 +106,9 @@ func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	return n, nil
 }
 
-// chunks yields the first set of each chunk of the tables, so that a visit of one after the
-// other finds each state that is there all the time, although packets come meanwhile: states move
-// from the half-open ones to the established ones, and within these not before the end.
+// chunks yields the first set of each chunk of the tables. A visit of one after the other finds
+// each state that is there all the time, although packets come meanwhile. States move only from the
+// half-open ones to the established ones, and within these not before the end.
 func (s *shard) chunks() iter.Seq2[*table, int] {
 	return func(yield func(*table, int) bool) {
 		s.walkers(1)

@@ -11,8 +11,8 @@ import (
 )
 
 // shard is the part of the engine's states and counters that one worker owns. Its holder is its
-// only writer: the worker for a batch of packets, another worker with a packet of a flow of this
-// shard, or a control call for a moment. The packet path takes no other lock.
+// only writer. That is the worker for a batch of packets, another worker with a packet of a flow of
+// this shard, or a control call for a moment. The packet path takes no other lock.
 type shard struct {
 	held atomic.Uint32
 	_    [60]byte // keeps the word that others spin on apart from the lines that the holder writes

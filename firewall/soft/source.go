@@ -31,9 +31,9 @@ func (e *Engine) sourceHash(ip *[16]byte, link uint32) uint64 {
 	return mix(hi^lo^e.seed[0], e.seed[2]|1)
 }
 
-// sourceOf returns what packets from an address count for: all of an IPv4 address, or the /64 of an
-// IPv6 one, since one host may have all addresses of a /64. All links have the same link-local
-// addresses, so the source of one holds its link.
+// sourceOf returns what packets from an address count for. That is all of an IPv4 address, or the
+// /64 of an IPv6 one, since one host may have all addresses of a /64. All links have the same
+// link-local addresses, so the source of one holds its link.
 func sourceOf(ip *[16]byte, link uint32) [16]byte {
 	source := *ip
 	if hi, lo := halves(ip); hi == 0 && uint32(lo) == mapped {
@@ -137,8 +137,8 @@ func (j *job) evictOfSource(h uint64, turn uint32) {
 }
 
 // forged reports whether the packet comes in from an address of the host itself, which an attacker
-// may have forged, and half as many half-open states from that address exist as another source may
-// have.
+// may have forged. From that address there must be at least half as many half-open states as
+// another source may have.
 func (j *job) forged(had uint32) bool {
 	most := uint32(j.sh.engine.opts.MaxPerSource)
 	return most > 0 && had >= most/2 && j.in.Hook.Dir == firewall.In &&

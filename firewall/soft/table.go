@@ -91,8 +91,8 @@ func hash(k *flow.Key, seed *[4]uint64) uint64 {
 
 // hashEnds is the hash of a flow between the ends a and b; ports is that of a << 16 | that of b. It
 // is symmetric: exchanging the ends changes nothing, so they need not be ordered first. An attacker
-// who does not know the secret cannot aim at a set: in IPv4 address and port of an end fill
-// different bits of one word, in IPv6 a product of both is added, and the ends meet in a product of
+// who does not know the secret cannot aim at a set. In IPv4 address and port of an end fill
+// different bits of one word, and in IPv6 a product of both is added. The ends meet in a product of
 // words that are masked by the secret.
 //
 // The flow id is left out, so that all flow names of a flow share sets and shard.

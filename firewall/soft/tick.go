@@ -10,16 +10,16 @@ import (
 // seconds.
 const sweepTicks = 1024
 
-// Tick frees expired states, a small fixed piece of the worker's shard at a time, and sends the
-// keepalive probes that are due and the resets of connections that DeleteStates has ended. Call it
+// Tick frees expired states, a small fixed piece of the worker's shard at a time. It sends the
+// keepalive probes that are due, and the resets of connections that DeleteStates has ended. Call it
 // about 100 times per second. Verdicts never wait for it: deadlines hold at every lookup.
 //
-// send, which may be nil, gets the packets to be sent: a probe for each end of an established TCP
-// state that is in the last 20 seconds of its life, every ten seconds or so. An end that still
-// lives answers, and its answer keeps the state. Both ends of an established TCP connection that
-// DeleteStates has ended get a reset. A state that merely expires, or whose rule is gone, resets
-// nothing: other rules may still pass the connection, and a laptop that wakes up still has it open.
-// A packet is valid during the call only.
+// send, which may be nil, gets the packets to be sent. There is a probe for each end of an
+// established TCP state that is in the last 20 seconds of its life, every ten seconds or so. An end
+// that still lives answers, and its answer keeps the state. Both ends of an established TCP
+// connection that DeleteStates has ended get a reset. A state that merely expires, or whose rule is
+// gone, resets nothing: other rules may still pass the connection, and a laptop that wakes up still
+// has it open. A packet is valid during the call only.
 func (w *Worker) Tick(now time.Duration, send func(Probe)) {
 	if !w.holding {
 		w.shard.hold()

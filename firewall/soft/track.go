@@ -327,7 +327,7 @@ func (ts *tracks) renumber(c *config, numbers []uint32) {
 }
 
 // unusedLocked returns a track that counts nothing, or one of a rule that is gone, whose states the
-// sweep has not reached yet, or else one that counts half-open states only.
+// sweep has not reached yet. Without those it returns one that counts half-open states only.
 func (ts *tracks) unusedLocked(c *config) (uint32, bool) {
 	if int(ts.next) < len(ts.all) {
 		ts.next++

@@ -326,8 +326,9 @@ func (j *job) answer(code *program.Rule, v *firewall.Verdict) {
 	}
 }
 
-// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): it is
-// not an ICMP error, an RST or a later fragment, and both addresses are those of single hosts.
+// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4). It may
+// not be an ICMP error, an RST or a later fragment, and both addresses must be those of single
+// hosts.
 func answerable(p *packet.Packet) bool {
 	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP &&
 		p.TCPFlags&packet.FlagRST != 0 {

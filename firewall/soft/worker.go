@@ -111,8 +111,8 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 }
 
 // A batch is evaluated in groups. With more than prefetchStates states, which no longer fit the
-// CPU's caches, the states of a whole group are loaded before its first packet is evaluated, so
-// that the waits for memory overlap.
+// CPU's caches, the states of a whole group are loaded before its first packet is evaluated. So the
+// waits for memory overlap.
 const (
 	group          = 16
 	prefetchStates = 4096
