@@ -39,8 +39,9 @@ func (g *gateway) unpair() {
 }
 
 // TestOneToOne: all that goes to an address of the host reaches the server behind it, and what that
-// sends comes from the address with the port that it had: TCP, UDP in fragments, echo, and the ICMP
-// errors of both. A port that is forwarded comes before, and other addresses are the host's.
+// sends comes from the address with the port that it had. This holds for TCP, UDP in fragments,
+// echo, and the ICMP errors of both. A port that is forwarded comes before, and other addresses are
+// the host's.
 func TestOneToOne(t *testing.T) {
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		g := newHidden(t, rules)

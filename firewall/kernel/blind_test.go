@@ -87,9 +87,9 @@ func (g *pairLab) numbers(t *testing.T) (all [2]weirSide) {
 }
 
 // TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as a host
-// would that knows addresses and ports but not the numbers (RFC 5961): at every kind of place
-// around the window but the one exact number of a reset, and with acknowledgements of what was
-// never sent or long ago.
+// would that knows addresses and ports but not the numbers (RFC 5961). The numbers are at every
+// kind of place around the window, but for the one exact number of a reset. The acknowledgements
+// are of what was never sent or was sent long ago.
 func TestBlindSegmentsChangeNothing(t *testing.T) {
 	t.Parallel()
 	injectBlindly(t, 20, 2)
@@ -169,9 +169,9 @@ func (g *pairLab) exchangeWords(t *testing.T, c, s net.Conn, when string) {
 	})
 }
 
-// inject sends segments for one side of a connection: resets and SYNs with every sequence number
-// but the exact one, and data and FINs that acknowledge what was never sent or long ago. It returns
-// how many it sent.
+// inject sends segments for one side of a connection. These are resets and SYNs with every sequence
+// number but the exact one, and data and FINs that acknowledge what was never sent or long ago. It
+// returns how many it sent.
 func (f *forger) inject(t *testing.T, own, peer weirSide, r *rand.Rand,
 	seqs, drawn int) (sent int) {
 	t.Helper()

@@ -109,7 +109,7 @@ func (r *testRunBuffer) adoptRun(calls []weirCall) error {
 }
 
 // Evaluate has the kernel evaluate one IP packet as if it passed a hook, with the given time and
-// random word, and with all effects: states are made and rules are counted. in.Hook may name
+// random word. It has all effects: states are made and rules are counted. in.Hook may name
 // interfaces that do not exist.
 //
 // Times of Evaluate and of real packets do not mix: an engine is used for one or for the other.

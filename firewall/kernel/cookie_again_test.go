@@ -115,8 +115,8 @@ func TestCookieRefusedByALaterRule(t *testing.T) {
 	}
 }
 
-// TestCopiesOfARedeemedCookie: a client that resets its connection and opens it again by copies of
-// one acknowledgement takes a token of a rule with limit-rate for each, but for the first, for
+// TestCopiesOfARedeemedCookie: a client resets its connection and opens it again by copies of one
+// acknowledgement. It takes a token of a rule with limit-rate for each copy but the first, for
 // which its SYN has taken one. This holds for copies whose numbers are larger, too.
 func TestCopiesOfARedeemedCookie(t *testing.T) {
 	t.Parallel()

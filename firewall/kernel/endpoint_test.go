@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestPodIsDeletedAgain: if the states of a pod cannot be ended, the pod is deleted again, by this
-// engine or by the one of the next process, which knows what the kernel has. Before that has
-// succeeded no other pod may get its addresses.
+// TestPodIsDeletedAgain: if the states of a pod cannot be ended, the pod is deleted again. This
+// engine does that, or the one of the next process, which knows what the kernel has. Before that
+// has succeeded no other pod may get its addresses.
 func TestPodIsDeletedAgain(t *testing.T) {
 	for _, next := range []bool{false, true} {
 		f := newFrames(t, natRules)

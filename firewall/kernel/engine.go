@@ -262,7 +262,7 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 }
 
 // lruEntries returns the size of an LRU map that holds entries. Before Linux 6.16 each CPU may keep
-// 128 free entries for itself (LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c): with many CPUs
+// 128 free entries for itself (LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c). With many CPUs
 // nothing would be left, and each new entry would evict one that is in use.
 func lruEntries(entries uint32, cpus int) uint32 { return max(entries, uint32(256*cpus)) }
 

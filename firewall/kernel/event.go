@@ -96,8 +96,8 @@ func (e *Engine) watching(on bool) error {
 }
 
 // listenLocked writes which events have a subscriber. The sweep leaves a set alone until its states
-// expire, or until they want probes if anybody listens for those: what it has noted under the epoch
-// before is for the other case.
+// expire, or until they want probes if anybody listens for those. So what it has noted under the
+// epoch before is for the other case.
 func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil

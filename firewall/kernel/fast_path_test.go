@@ -17,8 +17,8 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestHopLimitOnTheFastPath: each datagram of a flow between pods, the first on the slow path and
-// the others on the fast path, has lost one hop and is whole, over both families.
+// TestHopLimitOnTheFastPath: each datagram of a flow between pods has lost one hop and is whole,
+// over both families. The first takes the slow path and the others the fast path.
 func TestHopLimitOnTheFastPath(t *testing.T) {
 	v := newCluster(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
 	for _, to := range []string{"10.88.0.3:9", "[fd00:88::3]:9"} {

@@ -105,8 +105,8 @@ func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
 }
 
 // TestFirstPacketsOfTwoPods: flows of two pods, which both could leave from their own port, never
-// leave from one and the same, also if two CPUs have their first packets at the same time.
-// Otherwise a pod gets the answers to the other one, whose translation has ended.
+// leave from one and the same. This holds also if two CPUs have their first packets at the same
+// time. Otherwise a pod gets the answers to the other one, whose translation has ended.
 func TestFirstPacketsOfTwoPods(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 50000)

@@ -49,7 +49,7 @@ func (e *Engine) putForwardingLocked() error {
 	return nil
 }
 
-// SetNetfilter sets whether netfilter may translate packets of pods: then each of their flows
+// SetNetfilter sets whether netfilter may translate packets of pods. Then each of their flows
 // begins in the stack, and moves to the fast path if its first packet leaves the stack unchanged.
 func (e *Engine) SetNetfilter(translates bool) error {
 	e.mu.Lock()
@@ -108,8 +108,8 @@ func (e *Engine) putNICLocked(index uint32) error {
 }
 
 // chooseOwnLocked chooses the addresses that the host has for a pod as a client of a published port
-// at a loopback address, or a service: one of the loopback interface's own (a gateway of pods)
-// before others, and never that of a service.
+// at a loopback address, or of a service. One of the loopback interface's own (a gateway of pods)
+// comes before others, and an address of a service is never chosen.
 func (e *Engine) chooseOwnLocked() {
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
 	virtual := map[weirAddress]bool{}

@@ -197,7 +197,7 @@ func TestForwardedPorts(t *testing.T) {
 }
 
 // TestForwardedErrors: the server's errors, and those of the host about the path to it, reach the
-// client as if the port's address had said it, or with the quote that the client knows.
+// client. They come as if the port's address had said it, or with the quote that the client knows.
 func TestForwardedErrors(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, openRules)

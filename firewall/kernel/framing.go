@@ -21,7 +21,7 @@ const (
 const l2Infiniband = 24 // bytes: the neighbour's address, and what RFC 4391 puts before IP
 
 // framings are those of the types of interfaces (ARPHRD_*) that are known to come to the hooks so,
-// in both directions, since Linux 5.14: earlier kernels had headers of their own before what came
+// in both directions, since Linux 5.14. Earlier kernels had headers of their own before what came
 // out of a tunnel. What is not here is not guarded: its packets would be taken for others.
 var framings = map[string]framing{
 	"ether":      ethernet,

@@ -21,8 +21,8 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestFramings: how packets come to the hooks follows from the type of the interface, and a type
-// that is not known is an error that names it and says what to do.
+// TestFramings: how packets come to the hooks follows from the type of the interface. A type that
+// is not known is an error that names it and says what to do.
 func TestFramings(t *testing.T) {
 	for _, c := range []struct {
 		link nl.Link
@@ -256,8 +256,8 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfUnknownLinkType: an interface that an earlier engine guarded, and whose type is not
-// known any more, is left alone once the rules are in force, and nothing of it stays behind.
+// TestTakeoverOfUnknownLinkType: an earlier engine guarded an interface whose type is not known any
+// more. It is left alone once the rules are in force, and nothing of it stays behind.
 func TestTakeoverOfUnknownLinkType(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)

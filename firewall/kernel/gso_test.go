@@ -173,7 +173,8 @@ func TestPipeCountsSegments(t *testing.T) {
 }
 
 // TestSegmentsCountWhole: a GSO packet takes of its pod's rate and of a pipe what its segments have
-// on the wire, headers included, whatever length its IP header says: the kernel cuts all of it.
+// on the wire, headers included. The length in its IP header does not matter: the kernel cuts all
+// of it.
 func TestSegmentsCountWhole(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, "pipe 1 config bw 8Mbit/s queue 8000KBytes\n"+

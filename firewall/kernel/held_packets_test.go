@@ -83,8 +83,8 @@ func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 }
 
 // TestHeldAreDecidedOnce: what the rules refuse while it is held is refused afterwards, and each
-// packet is counted once, also if there is no space to hold it, it is too large, or it begins a
-// connection. None of them passes.
+// packet is counted once. This holds also if there is no space to hold it, it is too large, or it
+// begins a connection. None of them passes.
 func TestHeldAreDecidedOnce(t *testing.T) {
 	t.Parallel()
 	g, hooks := newHeld(t)

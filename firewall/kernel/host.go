@@ -112,8 +112,9 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 	return nil
 }
 
-// putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of
-// its parity, and keeps the other half, which packets may be reading, unless both are asked for.
+// putInterfacesLocked writes the names of interfaces in the numbers of a Program. It writes the
+// half of the Program's parity. It keeps the other half, which packets may be reading, unless both
+// are asked for.
 func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Program, parity,
 	halves uint32) error {
 	names := map[string]uint32{}

@@ -3,7 +3,7 @@ package kernel
 import "testing"
 
 // TestNoIDComesBack: no id of a rule that was deleted is given out again, in the same process or
-// after a start, which knows the rules in force and how many loads there were.
+// after a start. A start knows the rules in force and how many loads there were.
 func TestNoIDComesBack(t *testing.T) {
 	const kept = 1000
 	given := map[uint32]bool{}

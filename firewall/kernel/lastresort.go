@@ -12,10 +12,11 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// The last resort, for a host whose agent cannot start: a program of its own, small enough to be
-// read at one go, without maps, in a tc filter, which needs no pin. What comes in passes if it may
-// answer something: TCP but SYNs, UDP from a well-known port to one that the host chooses itself,
-// answers and errors of ICMP, DHCP, neighbour discovery; and, if wanted, SYNs to port 22.
+// The last resort, for a host whose agent cannot start, is a program of its own, small enough to be
+// read at one go and without maps. It is in a tc filter, which needs no pin. What comes in passes
+// if it may answer something. That is TCP but SYNs, UDP from a well-known port to one that the host
+// chooses itself, answers and errors of ICMP, DHCP, and neighbour discovery; and, if wanted, SYNs
+// to port 22.
 
 // lastName marks the filter.
 const lastName = "weir_last"

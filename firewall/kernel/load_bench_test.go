@@ -28,8 +28,8 @@ func loadRules(n, port int) string {
 }
 
 // BenchmarkLoad measures what it takes until 10,000 rules that are all new are in force, and until
-// one that is added to them is: time, and that of the processors, which other work prolongs less.
-// Least of some rounds: run with -benchtime 1x.
+// one that is added to them is. It measures the time, and that of the processors, which other work
+// prolongs less. Least of some rounds: run with -benchtime 1x.
 func BenchmarkLoad(b *testing.B) {
 	nstest.RequireRoot(b)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})

@@ -29,9 +29,9 @@ const (
 // localName is the name of the program, and of its filter.
 const localName = "weir_local"
 
-// takeOwn lets the loopback take what comes in there from an address of the host's own, which it
-// does anyway with what never left it: answers of pods to the host come back that way. It
-// stays set; `weir down` restores it, as it does ip_forward.
+// takeOwn lets the loopback take what comes in there from an address of the host's own. It does
+// that anyway with what never left it. Answers of pods to the host come back that way. It stays
+// set; `weir down` restores it, as it does ip_forward.
 func takeOwn() error {
 	for _, key := range []string{"accept_local", "route_localnet"} {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"),

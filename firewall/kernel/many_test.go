@@ -17,8 +17,8 @@ import (
 )
 
 // TestManyRules compares the engine with the reference model under so many rules that the
-// classifier's vectors have summaries: rules that decide far apart, rules that only count in
-// between, jumps, and blocks of rules that promise a match and have none.
+// classifier's vectors have summaries. There are rules that decide far apart, rules that only count
+// in between, jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
 	nstest.RequireRoot(t)

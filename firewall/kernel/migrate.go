@@ -16,13 +16,13 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// The states of an engine with another layout, or with tables of other sizes, are migrated: adopted
-// when the first Program is loaded, and again, while its programs and ours both run, for every
-// interface that passes from one to the other. TCP numbers only grow, so a later adoption brings a
-// state up to date. A state is liberal until the last interface is ours and until it has followed
-// its connection from one copy to the next: a packet that was sent after the copy passes. One that
-// has not followed when no copy is left becomes loose: the next packets of both sides tell its
-// numbers, as those of an adopted connection.
+// The states of an engine with another layout, or with tables of other sizes, are migrated: they
+// are adopted when the first Program is loaded. They are adopted again, while its programs and ours
+// both run, for every interface that passes from one to the other. TCP numbers only grow, so a
+// later adoption brings a state up to date. A state is liberal until the last interface is ours and
+// until it has followed its connection from one copy to the next. So a packet that was sent after
+// the copy passes. One that has not followed when no copy is left becomes loose: the next packets
+// of both sides tell its numbers, as those of an adopted connection.
 
 // previous is what another engine has pinned.
 type previous struct {
@@ -152,8 +152,8 @@ func (c *weirCall) forgetNumbers() {
 }
 
 // migrateAllLocked makes the first copy, when the rules are in force. A start before this one may
-// have made one into the same table and ended before it had a hook: what has changed in the other
-// table since is merged, and the counters are copied again.
+// have made one into the same table and ended before it had a hook. Then what has changed in the
+// other table since is merged, and the counters are copied again.
 func (e *Engine) migrateAllLocked() error {
 	o := e.previous
 	if o == nil || o.copies != nil {

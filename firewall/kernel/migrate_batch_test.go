@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// migrateInBatches fills a table with n states and n translations and returns an engine with tables
+// migrateInBatches fills a table with n states and n translations. It returns an engine with tables
 // for another number of states that has taken them over, and what the first one had.
 func migrateInBatches(t *testing.T, n uint32, states int) (e *Engine, before map[tuple]entry) {
 	t.Helper()
@@ -53,7 +53,7 @@ func migrateInBatches(t *testing.T, n uint32, states int) (e *Engine, before map
 	return e, before
 }
 
-// TestMigrateInBatches: what is migrated in batches is what was there, and the two entries of each
+// TestMigrateInBatches: what is migrated in batches is what was there. The two entries of each
 // translation refer to each other, also at the end of a batch and of a run in the kernel.
 func TestMigrateInBatches(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 )
 
 // replaceBegin opens an engine in the place of the one there is, as if that had another layout, up
-// to its first copy: the hooks of the one before, which it returns, are in force still.
+// to its first copy. The hooks of the one before, which it returns, are in force still.
 func (v *cluster) replaceBegin(rules string) (before *Engine) {
 	v.t.Helper()
 	before = v.engine
@@ -232,7 +232,7 @@ func (f *frames) connectionAtTheSwitch(t *testing.T, from, to netip.AddrPort) {
 }
 
 // TestConnectionsThatEndAtTheSwitch: a connection that ends after the last copy before the hooks
-// change, also one that began after it, is closed for the next engine, too: its ports can be used
+// change, also one that began after it, is closed for the next engine, too. Its ports can be used
 // again at once. So is one that has missed packets and ends with its next ones.
 func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 	t.Parallel()
@@ -282,9 +282,9 @@ func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 	f.replaceEnd()
 }
 
-// TestConnectionsThatAreGoneAtTheSwitch: a connection that ended after the last copy before the
-// hooks change, and is gone from the other table before the last copy, is not kept here: its port
-// can be used again. What this engine has seen packets of stays.
+// TestConnectionsThatAreGoneAtTheSwitch: a connection ended after the last copy before the hooks
+// change, and is gone from the other table before the last copy. It is not kept here: its port can
+// be used again. What this engine has seen packets of stays.
 func TestConnectionsThatAreGoneAtTheSwitch(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)

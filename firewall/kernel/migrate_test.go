@@ -25,7 +25,7 @@ import (
 )
 
 // snapshot is an engine of a previous layout as it was released, with the rules webRules for a host
-// 10.0.0.1 and fd00::1: its programs, and what its maps held, byte for byte.
+// 10.0.0.1 and fd00::1. It has the programs, and what the maps held, byte for byte.
 type snapshot struct {
 	Object []byte
 	Maps   map[string][][2][]byte
@@ -236,7 +236,7 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 }
 
 // checkMigrated wants both states of TestStatesOfPreviousLayout as they would be without a change
-// of the engine: they count on from what the previous engine counted, and their numbers are checked
+// of the engine. They count on from what the previous engine counted, and their numbers are checked
 // as ever.
 func checkMigrated(t *testing.T, g *pairLab) {
 	t.Helper()
@@ -435,8 +435,8 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 }
 
 // TestLongStateThatFellBehindStaysLiberal merges copies into a state while a stream continues
-// between them: it becomes strict when it has missed nothing since the copy before, however far the
-// stream has gone, and not sooner.
+// between them. The state becomes strict when it has missed nothing since the copy before, however
+// far the stream has gone, and not sooner.
 func TestLongStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)

@@ -133,7 +133,7 @@ func (f *frames) evictors(until int64) (all map[uint32]int64) {
 }
 
 // TestPodBacksOff: once none of a pod's translations can be evicted for another, no packet searches
-// for one again for a while, whatever other pods do meanwhile: a search takes long, and two pods
+// for one again for a while, whatever other pods do meanwhile. A search takes long, and two pods
 // could have one for each of their packets by turns.
 func TestPodBacksOff(t *testing.T) {
 	f := newFrames(t, natRules)

@@ -102,7 +102,7 @@ func TestPublishedAfterDirect(t *testing.T) {
 	f.goes("data to the pod", client, pod, tcp(101, 901, packet.FlagACK), client, pod)
 }
 
-// TestDirectAfterPublished: a flow to the pod itself is not translated, so it is refused while one
+// TestDirectAfterPublished: a flow to the pod itself is not translated. So it is refused while one
 // through a published port has its ends in the pod, and changes nothing of that.
 func TestDirectAfterPublished(t *testing.T) {
 	t.Parallel()

@@ -118,8 +118,8 @@ func natRefused(t *testing.T, v *cluster) (n uint64) {
 }
 
 // TestLongManyShortConnections opens and closes as many connections as the machine can, at most
-// 4,000 a second, from a pod to one port outside and from outside to one published port: none is
-// refused.
+// 4,000 a second. They lead from a pod to one port outside, and from outside to one published port.
+// None is refused.
 func TestLongManyShortConnections(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, natRules)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestLongTranslationsOfPreviousLayout migrates live translations from layout 12, where each side
-// had the flags of what it had sent and both entries could count as half-open: a hidden connection
+// had the flags of what it had sent and both entries could count as half-open. A hidden connection
 // and one through a published port continue.
 func TestLongTranslationsOfPreviousLayout(t *testing.T) {
 	t.Parallel()

@@ -162,9 +162,9 @@ func TestTranslationsToDifferentPorts(t *testing.T) {
 	}
 }
 
-// TestHalfOfALostTranslation: the CPU whose translation another one has ended while only the inner
-// entry was live leaves no wire entry, behind which the flow would have no translation for a
-// second.
+// TestHalfOfALostTranslation: another CPU has ended a translation while only the inner entry was
+// live. The CPU that made it leaves no wire entry, behind which the flow would have no translation
+// for a second.
 func TestHalfOfALostTranslation(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
@@ -248,9 +248,9 @@ func TestHostFollowsItsOtherFirstPacket(t *testing.T) {
 }
 
 // TestOnlyFirstPacketsWait: a packet to a published port does not wait for a translation that no
-// other CPU makes, because a young state has its ends in the pod: that of a connection to the pod
-// itself that is over, or that of a SYN whose translation was evicted. An outsider could send any
-// number of such packets.
+// other CPU makes, because a young state has its ends in the pod. That is the state of a connection
+// to the pod itself that is over, or of a SYN whose translation was evicted. An outsider could send
+// any number of such packets.
 func TestOnlyFirstPacketsWait(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)

@@ -28,7 +28,7 @@ const mixedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 	"add 9 deny ip from any to any\n"
 
 // TestTranslationsAgainstTheModel sends random sequences through the hooks and through the
-// reference model: verdicts, tuples, and the whole table of translations with its phases have to be
+// reference model. Verdicts, tuples, and the whole table of translations with its phases have to be
 // the same after each packet.
 func TestTranslationsAgainstTheModel(t *testing.T) {
 	t.Parallel()

@@ -24,9 +24,9 @@ type natEntries struct {
 	addrs   map[netip.Addr]bool // that sources have on the wire
 }
 
-// newNATEntries lays instances out. It leaves out what it cannot give away, which is an error: a
-// port that another instance gives away, what would lead to the host itself, and the only address
-// of an interface.
+// newNATEntries lays instances out. It leaves out what it cannot give away, which is an error. That
+// is a port that another instance gives away, what would lead to the host itself, and the only
+// address of an interface.
 func newNATEntries(all []program.NAT, ifs []firewall.Interface) (r natEntries, err error) {
 	r = natEntries{map[weirTableKey]weirMaskedSource{}, map[weirPublishedKey]weirPublished{},
 		map[netip.Addr]bool{}}

@@ -28,7 +28,7 @@ func (g *gateway) refuses(from *nstest.Node, to string, wait time.Duration) bool
 	return errors.Is(err, unix.ECONNREFUSED)
 }
 
-// TestNATErrors: rules see an ICMP error about a translated flow as it is on the wire: those that
+// TestNATErrors: rules see an ICMP error about a translated flow as it is on the wire. Those that
 // refuse inner addresses there refuse none, and it is translated by a rule with nat alone.
 func TestNATErrors(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func newNATRuleFrames(t *testing.T, rules string) *frames {
 }
 
 // TestNATFragmentBeforeFirst: while rules have nat, what the stack routes does not leave before the
-// first fragment: that one may be translated, and rules that let any fragment pass do not know it.
+// first fragment. That one may be translated, and rules that let any fragment pass do not know it.
 func TestNATFragmentBeforeFirst(t *testing.T) {
 	t.Parallel()
 	f := newNATRuleFrames(t, "nat 1 config if eth0\nadd 10 nat 1 ip from 10.0.0.0/8 to any via "+
@@ -61,8 +61,8 @@ func TestNATFragmentWithoutTranslation(t *testing.T) {
 	}
 }
 
-// TestNATStateOnTheWire: a state of the addresses on the wire, of a packet that rules behind nat
-// refused then, does not keep the translation back that the rules of now ask for.
+// TestNATStateOnTheWire: a state of the addresses on the wire is of a packet that rules behind nat
+// refused then. It does not keep the translation back that the rules of now ask for.
 func TestNATStateOnTheWire(t *testing.T) {
 	t.Parallel()
 	const before, behind = "disable one_pass\n" +

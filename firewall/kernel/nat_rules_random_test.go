@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// natTestRules translate for a server behind the host, and refuse some packets as they are on the
-// wire, some where they leave, and let some pass in front of the rule with nat.
+// natTestRules translate for a server behind the host. They refuse some packets as they are on the
+// wire, and some where they leave. They let some pass in front of the rule with nat.
 const natTestRules = "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8088 redirect_port " +
 	"udp 10.0.5.9:80 8088 redirect_port udp 10.0.5.9:53 5454 redirect_port udp 10.0.5.9:666 6667\n" +
 	"add 2 deny ip from any to any 666\nadd 3 deny ip from any to 10.0.5.0/24 in via eth0\n" +

@@ -11,8 +11,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// translations are those of netfilter on the host: a service at a virtual address, as kube-proxy
-// makes it, with what lets a pod call itself by it, a port of the host, and masquerading.
+// translations are those of netfilter on the host. There is a service at a virtual address, as
+// kube-proxy makes it, with what lets a pod call itself by it. There are a port of the host, and
+// masquerading.
 const translations = `table inet nat {
 	chain prerouting {
 		type nat hook prerouting priority dstnat

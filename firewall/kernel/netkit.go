@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a pod's pair is a netkit, what it sends is evaluated while it is sent, in the context of
-// its sender, and goes to NICs and other pods without waiting in the host end's queue. The hooks of
-// the host end stay as they are: they evaluate what goes to the pod, and all that comes to the host
-// end in another way. So without this program, and until it is attached, packets are only slower.
+// Where a pod's pair is a netkit, what the pod sends is evaluated while it is sent, in the context
+// of its sender. It goes to NICs and other pods without waiting in the host end's queue. The hooks
+// of the host end stay as they are: they evaluate what goes to the pod, and all that comes to the
+// host end in another way. So without this program, and until it is attached, packets are only
+// slower.
 
 func (e *Engine) netkitPath(index uint32) string {
 	return filepath.Join(e.dir, fmt.Sprintf("netkit-%d", index))

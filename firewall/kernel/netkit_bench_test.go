@@ -15,7 +15,8 @@ import (
 )
 
 // BenchmarkNetkit compares pods with netkits and pods with veths in short rounds, one after the
-// other: what a round trip of a small datagram takes, and 4 MiB over TCP, the least of all rounds.
+// other. It measures what a round trip of a small datagram takes, and 4 MiB over TCP, the least of
+// all rounds.
 func BenchmarkNetkit(b *testing.B) {
 	nstest.RequireRoot(b)
 	err := nstest.New(b).Node("try").Netlink().AddNetkit(nl.Veth{Name: "nk", PeerName: "nkp"})

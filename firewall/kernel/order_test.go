@@ -8,7 +8,7 @@ import (
 )
 
 // TestMemoryOrder looks at the programs for what orders loads and stores on processors that keep no
-// order by themselves: flags are set by operations that fetch, for others are relaxed there, and an
+// order by themselves. Flags are set by operations that fetch, because others are relaxed there. An
 // entry's address depends on the tag by which it was found. What clears a sweep hint is an
 // exchange, behind the change that it is about.
 func TestMemoryOrder(t *testing.T) {

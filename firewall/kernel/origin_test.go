@@ -33,7 +33,7 @@ func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text strin
 	return slices.Concat(mac, []byte{2, 0, 0, 0, 0, 9}, etherType, ip)
 }
 
-// received returns which of the sources reach port 9 of a pod from the NIC: what was sent in their
+// received returns which of the sources reach port 9 of a pod from the NIC. What was sent in their
 // names came in before what the neighbour said last in its own.
 func (v *cluster) received(to *podNode, sources []string) (got []string) {
 	v.t.Helper()
@@ -194,8 +194,8 @@ func TestNeighbourDiscoveryExemptsNoOther(t *testing.T) {
 }
 
 // TestOwnAddressFromOutside: on a host without pods, a packet from outside with an address of the
-// host as its source makes no state and counts for no source, so that a flood of them refuses the
-// host nothing. What the stack itself loops back, and neighbour discovery, pass.
+// host as its source makes no state and counts for no source. So a flood of them refuses the host
+// nothing. What the stack itself loops back, and neighbour discovery, pass.
 func TestOwnAddressFromOutside(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxPerSource = 20

@@ -27,7 +27,7 @@ func (g *pairLab) removePart(t *testing.T) {
 
 // TestRemovedInPart: a removal fails when one interface has no hook any more, a connection
 // continues there, and the next engine begins. It does not hold the numbers from before against the
-// connection, adopts it as one that was open already, and leaves nothing of the engine before,
+// connection, and adopts it as one that was open already. It leaves nothing of the engine before,
 // whether it guards the interface whose hook was left or not.
 func TestRemovedInPart(t *testing.T) {
 	t.Parallel()

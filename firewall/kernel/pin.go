@@ -114,9 +114,10 @@ func byName[T any](objects any) map[string]**T {
 }
 
 // Remove detaches everything that is pinned below dir and removes the pins. Missing pins are not an
-// error. After an error the pins stay: a hook that is left would drop packets without its second
-// program, which the kernel removes with the last pin, and the pins say what is left to remove. The
-// next engine does not take them over: the states miss the packets of interfaces without a hook.
+// error. After an error the pins stay. A hook that is left would drop packets without its second
+// program, which the kernel removes with the last pin. The pins also say what is left to remove.
+// The next engine does not take them over: the states miss the packets of interfaces without a
+// hook.
 func Remove(dir string) error {
 	layouts, err := filepath.Glob(filepath.Join(dir, "layout-*"))
 	if err != nil {

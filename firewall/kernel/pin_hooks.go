@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrUnpinned means that an interface is attached, but no pin could be made: the hooks of tcx go
+// ErrUnpinned means that an interface is attached, but no pin could be made. The hooks of tcx go
 // with this process, and packets that meet a filter are dropped from then on. A repeat of Attach
 // tries again to pin them.
 var ErrUnpinned = errors.New("guarded only until the agent ends: its hooks cannot be pinned")

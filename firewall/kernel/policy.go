@@ -13,10 +13,10 @@ import (
 type Policy = nl.Policy
 
 // SetStack sets the IPsec policies for forwarded packets, in the order in which the kernel asks
-// them, and whether the host has routing rules that the fast path does not respect. While there is
-// either, packets between pods and NICs go up the stack. Those from one pod to another do while a
-// policy may match them. The programs ask the policies themselves about what meets them nowhere
-// else (bpf/lib/ipsec.h).
+// them. It also sets whether the host has routing rules that the fast path does not respect. While
+// there is either, packets between pods and NICs go up the stack. Those from one pod to another do
+// while a policy may match them. The programs ask the policies themselves about what meets them
+// nowhere else (bpf/lib/ipsec.h).
 func (e *Engine) SetStack(routing bool, policies []Policy) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

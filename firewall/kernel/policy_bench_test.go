@@ -11,9 +11,8 @@ import (
 )
 
 // BenchmarkPolicies measures a search among IPsec policies that finds none, as that of a SYN of a
-// flood: among policies between single hosts, among ones of 1,024 pairs of prefix lengths, and
-// among ones between the same networks that exempt a port each.
-// Run with -cpu 1 -benchtime 1x.
+// flood. The policies are between single hosts, of 1,024 pairs of prefix lengths, or between the
+// same networks and exempt a port each. Run with -cpu 1 -benchtime 1x.
 func BenchmarkPolicies(b *testing.B) {
 	nstest.RequireRoot(b)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})

@@ -10,8 +10,8 @@ import (
 
 // The programs of another layout guard their interfaces until ours do: at all interfaces from the
 // first Attach on (previous_hooks.go), so that none is ever unguarded. The states of known layouts
-// are migrated (migrate.go); pins of others are never read, since their bytes may mean anything:
-// their states are lost, and the agent adopts connections that are open, as on a machine where Weir
+// are migrated (migrate.go); pins of others are never read, since their bytes may mean anything.
+// Their states are lost, and the agent adopts connections that are open, as on a machine where Weir
 // starts for the first time.
 
 // otherLayouts returns the directories of layouts other than ours.

@@ -32,7 +32,7 @@ func (e *Engine) takesHooksLocked() bool {
 
 // takeHooksLocked gives our programs all hooks of another engine at once. A packet that is
 // forwarded meets the hooks of two interfaces, and each engine knows the flows of its own table
-// only: where the two guard different interfaces, answers meet an engine that has not seen the
+// only. Where the two guard different interfaces, answers meet an engine that has not seen the
 // query. An interface whose links cannot be read is left for Attach.
 func (e *Engine) takeHooksLocked() error {
 	if !e.takesHooksLocked() {
@@ -92,7 +92,7 @@ func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
 }
 
 // keepHooksLocked migrates what is missing, and ends the other engine at the hooks. When the last
-// packet has left its programs, what it has is copied for the last time: a FIN that it saw while
+// packet has left its programs, what it has is copied for the last time. So a FIN that it saw while
 // the first copy was made is not lost. Then what was held is decided.
 func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	left, err := filepath.Glob(filepath.Join(e.previous.dir, hookPins))

@@ -30,10 +30,10 @@ var errNotRead = errors.New("a layout that this version does not know")
 //	        sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
-// Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a
+// Before 4, that a connection was opened (Proved) is said by its tag alone. Before 13 so is that a
 // flow of another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys
-// hold neither the link of link-local ends nor the asking end and the type of an ICMP query: the id
-// is the port of both ends, and 0 those of all other messages.
+// hold neither the link of link-local ends nor the asking end and the type of an ICMP query. The id
+// of the query is the port of both ends, and other ICMP messages have port 0.
 const (
 	firstRead      = 2
 	firstProved    = 4

@@ -7,8 +7,9 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestLongPortAfterResize: a flow that began after the states were copied to an engine with tables
-// of another size, and before that one has the hooks, keeps the port that it has on the wire.
+// TestLongPortAfterResize: the states were copied to an engine with tables of another size. A flow
+// that began after that, and before that engine has the hooks, keeps the port that it has on the
+// wire.
 func TestLongPortAfterResize(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, natRules)

@@ -12,8 +12,8 @@ import (
 )
 
 // prober sends keepalive probes: bare ACKs as if from the other end, one before what was
-// acknowledged last, so that a living end answers with its present numbers (as ipfw does). They
-// have the mark of Weir's own packets: only the answers are evaluated.
+// acknowledged last. A living end answers them with its present numbers (as ipfw does). They have
+// the mark of Weir's own packets: only the answers are evaluated.
 type prober struct {
 	four, six int // raw sockets
 }

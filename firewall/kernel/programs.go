@@ -18,8 +18,8 @@ import (
 )
 
 // The kernel takes more than a second to verify the programs. They are pinned, under the hash of
-// the object file that they were loaded from: an engine of the same build that takes the maps over
-// takes the programs over, too. Another build loads its own.
+// the object file that they were loaded from. So an engine of the same build that takes the maps
+// over takes the programs over, too. Another build loads its own.
 
 // buildID names the object file that the programs come from.
 var buildID = sync.OnceValue(func() string {

@@ -333,8 +333,8 @@ func TestErrorsThroughPublishedPorts(t *testing.T) {
 }
 
 // TestOwnConnectionsAtPublishedPorts: the host's own connections work whose ports are published,
-// too, as the kernel may choose any port for them: with other hosts, with pods and with itself,
-// and also over UDP sockets that are not connected, where rules keep states.
+// too, as the kernel may choose any port for them. They are with other hosts, with pods and with
+// the host itself, also over UDP sockets that are not connected, where rules keep states.
 func TestOwnConnectionsAtPublishedPorts(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{"stateless": openRules,
@@ -416,8 +416,9 @@ func TestPublishedPortWithoutPod(t *testing.T) {
 	dropped(hostAddr, code)
 }
 
-// TestErrorsOfTheHostToPods: what the host says of the path to a published port, that a datagram is
-// too large for the pod or its TTL too small, quotes to a pod what this has sent, as to others.
+// TestErrorsOfTheHostToPods: the host says of the path to a published port that a datagram is too
+// large for the pod, or its TTL too small. This quotes to a pod what the pod has sent, as to
+// others.
 func TestErrorsOfTheHostToPods(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, openRules)

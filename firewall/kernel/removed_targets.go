@@ -9,11 +9,11 @@ import (
 	"github.com/weirnet/weir/internal/forward"
 )
 
-// What the settings have no longer ends with its translations: published and forwarded ports,
-// and networks that are translated. The maps come first, so that no new translation is made. An
-// engine may end or fail in between, and another one may bring translations of what this one never
-// had: so whatever the maps say is compared with the table once for each engine, and again when
-// nothing is left of another one.
+// What the settings have no longer ends with its translations: published and forwarded ports, and
+// networks that are translated. The maps come first, so that no new translation is made. An engine
+// may end or fail in between, and another one may bring translations of what this one never had. So
+// whatever the maps say is compared with the table once for each engine. It is compared again when
+// nothing is left of another engine.
 
 // withdrawals are counted, so that those are known whose translations have not ended yet.
 type withdrawals struct {

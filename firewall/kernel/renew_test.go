@@ -99,8 +99,8 @@ func empty(m *ebpf.Map) error {
 	return deleteAll(m)
 }
 
-// manyEntries is from how many entries on a map is cleared by a program in the kernel: a system
-// call copies each, for 130 ms in all maps of the default sizes.
+// manyEntries is from how many entries on a map is cleared by a program in the kernel. A system
+// call copies each entry, for 130 ms in all maps of the default sizes.
 const manyEntries = 1024
 
 // program returns the program that empties a map, which it loads the first time.

@@ -103,7 +103,7 @@ func readRing(t *testing.T, e *Engine) (kinds map[uint8]int) {
 	}
 }
 
-// runDatagrams has the program evaluate n times the same datagram, one packet a call: a signal
+// runDatagrams has the program evaluate n times the same datagram, one packet a call. A signal
 // (Go's preemption is one) ends a call of many packets early, and the library then begins that call
 // again.
 func runDatagrams(t *testing.T, e *Engine, from, to uint16, n int) {

@@ -11,9 +11,9 @@ type RouteMTU struct {
 	MTU uint32
 }
 
-// SetRouteMTUs replaces what is known of the host's routes with an MTU of their own.
-// The kernel may choose another route than the most specific of these (policy routing), so each
-// prefix gets the least MTU of all that cover it: what a larger packet needs, the stack knows.
+// SetRouteMTUs replaces what is known of the host's routes with an MTU of their own. The kernel may
+// choose another route than the most specific of these (policy routing), so each prefix gets the
+// least MTU of all that cover it. The stack knows what a larger packet needs.
 func (e *Engine) SetRouteMTUs(routes []RouteMTU) error {
 	least := map[netip.Prefix]uint32{}
 	for _, r := range routes {

@@ -72,8 +72,8 @@ func (v *routeLab) tooBig(to string, size int) bool {
 	return false
 }
 
-// TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
-// without the fast path (the control: no hook at the pod).
+// TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be. It does so
+// without the fast path, too (the control: no hook at the pod).
 func TestRouteMTU(t *testing.T) {
 	t.Parallel()
 	v := newRouteLab(t)

@@ -16,8 +16,8 @@ import (
 // programs that a test has finished with is made as new, and becomes the next engine's. A test has
 // its sets until it ends: one that needs several engines in a row opens each in a part (t.Run).
 //
-// Tests that wait, for packets or for the kernel, run in parallel, after the others: those that
-// measure, that compete for processors or change the limits of the process, and the shortest.
+// Tests that wait, for packets or for the kernel, run in parallel. They run after the others: those
+// that measure, that compete for processors or change the limits of the process, and the shortest.
 
 // objectSet is what Open makes: maps of certain sizes, and programs that work on them. Those on
 // demand are there when an engine has needed them.

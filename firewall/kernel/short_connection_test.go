@@ -40,9 +40,9 @@ func shortConnection(t testing.TB) (frames [][]byte) {
 	return frames
 }
 
-// TestShortConnectionsAtFullRate opens and closes so many in a table of the default
-// size, by an injected clock and with the sweep's ticks as they come: not one is refused, and each
-// leaves two seconds after its end.
+// TestShortConnectionsAtFullRate opens and closes so many in a table of the default size, by an
+// injected clock and with the sweep's ticks as they come. Not one is refused, and each leaves two
+// seconds after its end.
 func TestShortConnectionsAtFullRate(t *testing.T) {
 	t.Parallel()
 	shortConnections(t, 8_000)

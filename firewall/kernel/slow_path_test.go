@@ -33,8 +33,8 @@ func slowPathIDs(t *testing.T, e *Engine) map[uint32]ebpf.ProgramID {
 }
 
 // TestSlowPathsFollowTheLoad: the hooks call the second programs of the engine before until the
-// next one loads rules, and its own from then on, also if a start was cut short in between. They
-// stay when the process ends.
+// next one loads rules, and its own from then on. This holds also if a start was cut short in
+// between. They stay when the process ends.
 func TestSlowPathsFollowTheLoad(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)

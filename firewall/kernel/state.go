@@ -202,8 +202,8 @@ func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	return cut, nil
 }
 
-// Adopt makes states of TCP connections that are open already, of which only From, To, Link, Key
-// (of a rule in force) and FlowName count, and returns how many it made. They are loose, since
+// Adopt makes states of TCP connections that are open already, and returns how many it made. Of
+// states only From, To, Link, Key (of a rule in force) and FlowName count. They are loose, since
 // their windows were not seen, and established. A state that is there already stays.
 func (e *Engine) Adopt(states []firewall.State) (int, error) {
 	e.mu.Lock()

@@ -329,8 +329,8 @@ func TestTableFillsUp(t *testing.T) {
 }
 
 // TestTwoCPUsInAFullTable has both CPUs open, answer and close connections in a table that is
-// always about full, so that entries are moved, evicted and reclaimed while packets use them, and
-// others are cut and swept. Nothing may be counted twice, lost or torn.
+// always about full. So entries are moved, evicted and reclaimed while packets use them, and others
+// are cut and swept. Nothing may be counted twice, lost or torn.
 func TestTwoCPUsInAFullTable(t *testing.T) { fullTableOnTwoCPUs(t, time.Second) }
 
 // TestLongTwoCPUsInAFullTable does it for longer.

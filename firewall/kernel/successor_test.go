@@ -17,8 +17,7 @@ import (
 )
 
 // meanwhile has a program lose the processor at one point, the nth look-up in a map by a function,
-// and another CPU set the tag of an entry there: what stands for that is a function which is called
-// instead.
+// and another CPU set the tag of an entry there. A function that is called instead stands for that.
 func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32,
 	tag uint64) {
 	t.Helper()
@@ -99,7 +98,7 @@ func meanwhileDo(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int
 const every = -1
 
 // interleaving is a packet of a flow, and the look-up of its evaluation after which another flow
-// takes the entry: the nth in a map by a function of a program.
+// takes the entry. It is the nth look-up in a map by a function of a program.
 type interleaving struct {
 	program      string
 	function, in string
@@ -108,8 +107,8 @@ type interleaving struct {
 	next         []byte
 }
 
-// TestSuccessorOfAnEntry: a packet that has found an entry, and writes to it when another flow has
-// taken it, changes nothing of that flow: the tag is checked again before the first store. Without
+// TestSuccessorOfAnEntry: a packet has found an entry, and writes to it when another flow has taken
+// it. It changes nothing of that flow: the tag is checked again before the first store. Without
 // that a segment of the one moves the window of the other for good.
 func TestSuccessorOfAnEntry(t *testing.T) {
 	t.Parallel()
@@ -215,9 +214,9 @@ func (c interleaving) test(t *testing.T) {
 	}
 }
 
-// TestSuccessorIsNotRedirected: a packet that shows that netfilter does not translate its flow, and
-// notes it when another flow has taken the entry, changes nothing of that flow, whose packets would
-// go round netfilter.
+// TestSuccessorIsNotRedirected: a packet shows that netfilter does not translate its flow, and
+// notes it when another flow has taken the entry. It changes nothing of that flow, whose packets
+// would go round netfilter.
 func TestSuccessorIsNotRedirected(t *testing.T) {
 	t.Parallel()
 	const redirect = 1 << 27 // META_REDIRECT

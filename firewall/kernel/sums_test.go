@@ -97,7 +97,7 @@ func (f *frames) totals(t *testing.T) totals {
 }
 
 // mixedFlows are flows of all kinds: masqueraded, through a published port, through a service, and
-// to a pod itself by the ports of the client that another flow to it may have.
+// to a pod itself. The last have the ports of the client that another flow to the pod may have.
 const mixedFlows = 600
 
 func mixedFlow(n int) (from, to netip.AddrPort, tcp bool) {

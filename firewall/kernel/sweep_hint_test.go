@@ -100,8 +100,8 @@ func (b *hintBench) datagrams(n int) {
 	}
 }
 
-// TestSweepHints: the sweep skips sets whose states stay, and yet no state outlives its lifetime:
-// neither one that expires, nor one that ends, nor one that is added to a skipped set.
+// TestSweepHints: the sweep skips sets whose states stay, and yet no state outlives its lifetime.
+// That holds for one that expires, one that ends, and one that is added to a skipped set.
 func TestSweepHints(t *testing.T) {
 	b := newHintBench(t)
 	const fin, syn, ack, rst = packet.FlagFIN, packet.FlagSYN, packet.FlagACK, packet.FlagRST

@@ -10,11 +10,11 @@ import (
 )
 
 // Tables have ids, by which rules name them. Tables that come with a rule set are made beside those
-// in force, under ids of their own: packets see all of the old rules and tables, or all of the new
-// ones. A table that has no members and that no rule names gives its id back.
+// in force, under ids of their own. So packets see all of the old rules and tables, or all of the
+// new ones. A table that has no members and that no rule names gives its id back.
 
 // maxTables is how many tables there can be that no rule names, of rules and, apart from them, of
-// labels: a client that makes up labels must not keep the owner from making tables.
+// labels. A client that makes up labels must not keep the owner from making tables.
 const maxTables = 1024
 
 // maxIdle is how many empty tables that no rule names may wait to be removed: the kernel waits for
@@ -25,7 +25,7 @@ const maxIdle = 64
 func isLabel(table string) bool { return strings.Contains(table, "=") }
 
 // LabelsWithoutPlace returns those of the tables of labels that the engine would have to make and
-// has no place for, if as many labels as reserve are to have one after them. Before the first Load
+// has no place for. As many labels as reserve are to have a place after them. Before the first Load
 // all have one.
 func (e *Engine) LabelsWithoutPlace(labels []string, reserve int) ([]string, error) {
 	e.mu.Lock()

@@ -72,8 +72,8 @@ func last(entries []rule.TableEntry) []rule.TableEntry {
 }
 
 // firstTablesLocked makes the tables of a Program and those that were set before it. Labels have no
-// limit here: those of pods that are there were counted when they came, some while rules named
-// them, and however many they are, the first rules have to come into force.
+// limit here. Those of pods that are there were counted when they came, some while rules named
+// them. However many they are, the first rules have to come into force.
 func (e *Engine) firstTablesLocked(p *program.Program) (*nextTables, error) {
 	t := &nextTables{first: true}
 	unnamed := 0

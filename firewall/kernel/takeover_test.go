@@ -189,7 +189,7 @@ func TestLabelsLeft(t *testing.T) {
 }
 
 // TestTableNamesAreReleased makes more tables than there can be, one after the other, and then as
-// many labels as there can be at once: rules and their tables are not touched by that.
+// many labels as there can be at once. Rules and their tables are not touched by that.
 func TestTableNamesAreReleased(t *testing.T) {
 	nstest.RequireRoot(t)
 	shortenTimers(t)
@@ -384,8 +384,8 @@ func TestReusedInterfaceIndex(t *testing.T) {
 }
 
 // TestInterfacesComeWithTheFirstRules: what rules and the fast path know of the host, its addresses
-// and the settings of its interfaces, is there with the first Load, of a new engine and of one that
-// takes over, as it is after later news.
+// and the settings of its interfaces, is there with the first Load. This holds for a new engine and
+// for one that takes over, as it does after later news.
 func TestInterfacesComeWithTheFirstRules(t *testing.T) {
 	g := newPairLab(t, webRules)
 	addresses, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")

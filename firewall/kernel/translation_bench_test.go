@@ -10,8 +10,8 @@ import (
 )
 
 // BenchmarkTranslation measures one run of the program for a packet of an established connection
-// that is translated, and for one that is not: the least of many, each with one system call. Run
-// with -cpu 1 -benchtime 1x.
+// that is translated, and for one that is not. It is the least of many runs, each with one system
+// call. Run with -cpu 1 -benchtime 1x.
 func BenchmarkTranslation(b *testing.B) {
 	v := newCluster(b, openRules)
 	v.masquerade(2000, 3000)

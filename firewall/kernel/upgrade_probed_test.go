@@ -104,8 +104,8 @@ func (u *under) word(c net.Conn, to string) error {
 }
 
 // TestLayoutUpgradeUnderProbes replaces an engine below another layout's name by this one, as an
-// upgrade does, while probes go to refused ports of the host and of a pod, connections are made in
-// both directions, through masquerade and a published port too, and others stay open.
+// upgrade does. Meanwhile probes go to refused ports of the host and of a pod. Connections are made
+// in both directions, through masquerade and a published port too, and others stay open.
 func TestLayoutUpgradeUnderProbes(t *testing.T) {
 	t.Parallel()
 	upgradeUnderProbes(t, newCluster(t, upgradeRules))
@@ -127,7 +127,7 @@ func upgradeUnderProbes(t *testing.T, v *cluster) {
 	}
 	v.serve(v.outside, 7)
 	// Not port 80: the kernel may choose one port for a connection to the pod and for one to the
-	// published port, and in the pod both would have the same addresses and ports.
+	// published port. In the pod both would have the same addresses and ports.
 	v.serve(v.a.Node, 7)
 	v.publish(8080, 7)
 	u := &under{v: v}
