@@ -308,7 +308,7 @@ func (f settingsFile) settings() (Settings, error) {
 const leastPerSource = 4
 
 // checkTranslations refuses numbers of translations for which the state table has no space, or that
-// could not be guaranteed: the translation to evict is looked for in a part of the table, where a
+// could not be guaranteed. The translation to evict is looked for in a part of the table, where a
 // pod must have some.
 func checkTranslations(o *firewall.Options) error {
 	if o.MaxTranslations > o.MaxStates/3 {

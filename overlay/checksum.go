@@ -11,7 +11,7 @@ import (
 
 // dropMisplaced takes out the frames whose pending checksum is not where it belongs. A pod may send
 // with a struct virtio_net_hdr of its own (PACKET_VNET_HDR), and so say which two bytes are written
-// behind the filter: without this, those of a port or of an address.
+// behind the filter. Without this, they could be those of a port or of an address.
 func (r *tunReader) dropMisplaced(slab []byte) {
 	kept := r.frames[:0]
 	for _, f := range r.frames {
@@ -25,7 +25,7 @@ func (r *tunReader) dropMisplaced(slab []byte) {
 
 // inPlace reports whether what is still to be written into a packet, a checksum or the headers of
 // segments, leaves what the filter decides by as it is. A checksum belongs into the packet's own
-// transport header, or into a packet that a tunnel carries: from Linux 6.17 on an interface gets
+// transport header, or into a packet that a tunnel carries. From Linux 6.17 on an interface gets
 // those of VXLAN with the checksum inside pending. The kernel completes those of SCTP and of
 // fragments itself, and cuts what a tunnel carries.
 func (v vnet) inPlace(b []byte) bool {
@@ -82,8 +82,8 @@ const (
 	icmpChecksumAt = 2 // of ICMPv6, too
 )
 
-// neverZero replaces a checksum of UDP that came out as 0 by 0xffff, which stands for the same sum:
-// 0 says that there is none (RFC 768), and over IPv6 receivers drop that (RFC 8200 section 8.1).
+// neverZero replaces a checksum of UDP that came out as 0 by 0xffff, which stands for the same sum.
+// A 0 says that there is none (RFC 768), and over IPv6 receivers drop that (RFC 8200 section 8.1).
 func neverZero(checksum []byte) {
 	if checksum[0] == 0 && checksum[1] == 0 {
 		checksum[0], checksum[1] = 0xff, 0xff

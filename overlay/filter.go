@@ -11,7 +11,7 @@ import (
 // Filter decides about a batch of IP packets and sets pass[i] to whether packets[i] may pass. It is
 // called by several goroutines at once. The packets are valid during the call only. In a hook of
 // direction In, Recv is the Device; in one of direction Out, Xmit is. A packet that goes out may be
-// longer than the MTU: it is then a GSO packet of the kernel, which will be cut into segments that
+// longer than the MTU. It is then a GSO packet of the kernel, which will be cut into segments that
 // differ in sequence numbers and lengths. For a packet that will be cut, or was coalesced, segments
 // has how many bytes follow the headers in each segment, else 0. Of a packet that was coalesced,
 // only the headers are its own (Quotable).

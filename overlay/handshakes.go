@@ -8,8 +8,8 @@ import (
 )
 
 // handshakes are the peers with which a handshake is to begin. One goroutine begins them, one after
-// the other. What seals packets does not: to begin one takes as long as sealing a hundred packets,
-// and a pod that sends to thousands of peers without a session would hold up all others.
+// the other. What seals packets does not. To begin a handshake takes as long as sealing a hundred
+// packets, and a pod that sends to thousands of peers without a session would hold up all others.
 type handshakes struct {
 	mu    sync.Mutex
 	list  []*device.Peer            // guarded by mu

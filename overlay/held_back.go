@@ -6,7 +6,7 @@ import (
 
 // heldBack is the end of a GSO packet of the kernel that did not fit into one GSO packet of
 // datagrams. A flow that is sent as fast as possible comes in GSO packets of 64 KiB, and sealing
-// adds to them: the last two packets of each would travel alone, through all of the kernel, the
+// adds to them. The last two packets of each would travel alone, through all of the kernel, the
 // other node and its kernel, and be acknowledged. They are held back, and are first in the next
 // batch, which does not wait for more packets to come.
 type heldBack struct {

@@ -25,7 +25,7 @@ const (
 // sends, so nothing is to be done as long as the peer is heard.
 //
 // A peer that does not answer what was sent to it within its patience gets the next address. Others
-// that do not answer get 300 ms each from the first thing that was sent there: TCP repeats itself
+// that do not answer get 300 ms each from the first thing that was sent there. TCP repeats itself
 // more and more seldom, and what it sends has to meet each of them. Then the peer has the address
 // again where it was heard last. The peer may just have nothing to say. So an answer from the old
 // address, or from none, doubles the patience, up to what WireGuard guarantees. A peer that answers

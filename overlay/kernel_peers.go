@@ -29,7 +29,8 @@ func (d *KernelDevice) put(p *peer, list []netip.AddrPort) error {
 
 // changeTo is the change that makes a peer what it is to be. A peer with a session keeps its
 // endpoint: what comes from it decides. To replace the ranges, the kernel takes all away before it
-// adds the new ones, and packets to them meet no peer meanwhile: it is asked to only if one goes.
+// adds the new ones, and packets to them meet no peer meanwhile. So it is asked to only if one
+// goes.
 func changeTo(p *peer, list []netip.AddrPort, has []nl.WireGuardPeer) nl.WireGuardChange {
 	keepalive := uint16(p.Keepalive / time.Second)
 	psk := [32]byte(p.Preshared)

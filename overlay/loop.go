@@ -8,9 +8,9 @@ import (
 )
 
 // loopGuard recognises the Device's own encrypted packets among those that the kernel routes into
-// the tunnel: those to a peer that is said to be at an address of its own or another peer's pods,
-// or that moved there with a forged source. They would be encrypted again, over and over, a little
-// larger each time. The kernel's WireGuard refuses them where it routes them.
+// the tunnel. Such packets go to a peer that is said to be at an address of its own or another
+// peer's pods, or that moved there with a forged source. They would be encrypted again, over and
+// over, a little larger each time. The kernel's WireGuard refuses them where it routes them.
 type loopGuard struct {
 	port  atomic.Uint32 // of the Device's sockets; 0: not open
 	seen  atomic.Uint64

@@ -21,9 +21,9 @@ func overhead(a netip.Addr) int {
 
 // fitMTU lowers the interface's MTU to what fits the links by which the addresses are reached. It
 // never raises it: what lies behind those links is not known. A given Config.MTU stays. All peers
-// share the interface, so what is said of one path does not count: neither an address in the range
-// of pods, where nothing is sent, nor what a router, or someone who forges its messages, has
-// reported of one address.
+// share the interface, so what is said of one path does not count. An address in the range of pods
+// does not count, because nothing is sent there. Nor does what a router, or someone who forges its
+// messages, has reported of one address.
 func (d *peerSet) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil

@@ -27,9 +27,9 @@ type peer struct {
 func (d *peerSet) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
 // ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
-// ranges that both have go to one of the two at every moment, but for an instant in a KernelDevice
-// when the key stays and the peer loses a range. An error changes nothing, unless it is
-// ErrNotUndone.
+// ranges that both have go to one of the two at every moment. The exception is an instant in a
+// KernelDevice when the key stays and the peer loses a range. An error changes nothing, unless it
+// is ErrNotUndone.
 func (d *peerSet) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err

@@ -171,7 +171,8 @@ func (p *peerEndpoint) sentInitiation(msg []byte, now int64) {
 }
 
 // lateInitiation returns the newest initiation and the next candidate to send it to, when it was
-// not answered for a step, or, with atOnce, because the last candidate cannot be reached.
+// not answered for a step. With atOnce the last candidate cannot be reached, so there is no wait
+// for a step.
 func (p *peerEndpoint) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort,
 	late bool) {
 	cur := p.current.Load()

@@ -78,7 +78,7 @@ func (s segment) flow(p []byte) []byte {
 }
 
 // sameHeaders reports whether packet q, which is t and of the same flow, has the headers of p,
-// which is s, except for what segmentation changes: lengths, the IP id, checksums, the sequence
+// which is s. What segmentation changes may differ: lengths, the IP id, checksums, the sequence
 // number and PSH.
 func (s segment) sameHeaders(p []byte, t segment, q []byte) bool {
 	if s.header != t.header {

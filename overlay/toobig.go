@@ -11,7 +11,7 @@ import (
 const icmpTooBig = 2 // of ICMPv6
 
 // sendTooBig sets the kernel's path MTU to size, by the ICMPv6 message Packet Too Big that a router
-// should have sent: there is no other interface for the MTU of a single path. The kernel never
+// should have sent. There is no other interface for the MTU of a single path. The kernel never
 // raises it by this.
 func (b *bind) sendTooBig(h *path, size int) error {
 	if size < MinMTU || size > 65535 {

@@ -18,9 +18,9 @@ const (
 	waitBytes   = 2 << 20
 	// waitTime is how long WireGuard tries a handshake (REKEY_ATTEMPT_TIME).
 	waitTime = 90 * time.Second
-	// waitAll is how many bytes of memory wait for all peers together: where a cluster of thousands
-	// cannot be reached, one pod that sends to all of them would take gigabytes. It is 32 full
-	// queues. Beyond it a peer has its newest packets only, waitLeast bytes of them and one at
+	// waitAll is how many bytes of memory wait for all peers together. Where a cluster of thousands
+	// cannot be reached, one pod that sends to all of them would otherwise take gigabytes. It is 32
+	// full queues. Beyond it a peer has its newest packets only, waitLeast bytes of them and one at
 	// least: enough for the first packets of some connections.
 	waitAll, waitLeast = 64 << 20, 16 << 10
 )

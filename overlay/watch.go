@@ -47,7 +47,7 @@ func (d *Device) watch() {
 	}
 }
 
-// probeSilent sends a keepalive to every peer that is in use and silent, to all its endpoints: a
+// probeSilent sends a keepalive to every peer that is in use and silent, to all its endpoints. A
 // receiver of a download sends nothing else, and its peer must learn where it can be reached.
 // Initiations without an answer go to the next endpoint.
 func (d *Device) probeSilent() {

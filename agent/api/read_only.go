@@ -49,8 +49,8 @@ func ReadOnly(all http.Handler, more func(*http.ServeMux)) http.Handler {
 	return http.MaxBytesHandler(mux, 64<<10)
 }
 
-// bodyFirst passes a request on when its body, which has a bound, lies in memory: the server reads
-// the body of every request, at the latest before it answers, and a reader that does not send it
+// bodyFirst passes a request on when its body, which has a bound, lies in memory. The server reads
+// the body of every request, at the latest before it answers. A reader that does not send its body
 // must not hold a turn meanwhile.
 func bodyFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -69,9 +69,9 @@ func (b Boot) Stamp() Stamp {
 	return Stamp{Boot: id, Time: b.Now(), Wall: b.wall()}
 }
 
-// Since returns how long ago a moment was, never less than what is certain: within its boot
-// exactly, later the time since this boot, or what the time of day says if that is more. A time of
-// day that is wrong may make it too long, but not shorter than this machine has been up.
+// Since returns how long ago a moment was, never less than what is certain. Within its boot that is
+// exact. Later it is the time since this boot, or what the time of day says if that is more. A time
+// of day that is wrong may make it too long, but not shorter than this machine has been up.
 func (b Boot) Since(s Stamp) time.Duration {
 	now := b.Now()
 	if s.Boot != "-" && s.Boot == b.id() {

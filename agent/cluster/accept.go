@@ -63,8 +63,8 @@ func (s *Service) acceptHintLocked() string {
 // Accept has the host enter the epoch of the store if it does not follow it, or does not believe
 // it; otherwise it removes what was held back. It never does both: what to remove is another
 // question once the host follows the store. It is on the disk when Accept returns without an error.
-// If nothing is held, and the host does not follow the store because there is no space to hold what
-// that does not have any more, it follows the store, and removes that then.
+// If nothing is held, the host may not follow the store because there is no space to hold what that
+// does not have any more. Then it follows the store, and removes that.
 func (s *Service) Accept() (api.Done, error) {
 	s.mu.Lock()
 	epoch := s.acceptEpochLocked()

@@ -141,8 +141,8 @@ func (s *Service) fillTables() {
 }
 
 // FillTablesFunc gives the tables that pick returns true for what the copy on the disk has, before
-// the first rules are in force: these come with all tables that there are then, or not at all.
-// FillTables gives the others what they have to get, and is to follow.
+// the first rules are in force. The first rules come with all tables that there are then, or not at
+// all. FillTables gives the others what they have to get, and is to follow.
 func (s *Service) FillTablesFunc(pick func(table string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Service) setHosts(ctx context.Context) {
 	}
 }
 
-// inOrder returns hosts in the order in which the peers get them: who is gone comes first, since
+// inOrder returns hosts in the order in which the peers get them. Who is gone comes first, since
 // another host may have its range by now, which no two peers have.
 func inOrder(hosts map[string]cluster.HostChange) []cluster.HostChange {
 	return slices.SortedFunc(maps.Values(hosts), func(a, b cluster.HostChange) int {

@@ -124,7 +124,7 @@ func (d *dialer) addresses(stores []string) (all []netip.AddrPort) {
 }
 
 // firstStoresAfter is after how long without the store a host tries the weir-stores that it joined
-// by, beside those that the store names: a list that is wrong cannot be put right by those on it.
+// by, beside those that the store names. A list that is wrong cannot be put right by those on it.
 const firstStoresAfter = time.Minute
 
 // storesOf returns the addresses of weir-stores to try: those that the store names, and those of

@@ -1,8 +1,9 @@
 package cluster
 
-// Of tables that the first rules do not name, other hosts of the cluster may have given this one
-// any number, by labels that are different for each pod, and names of any length. The first rules
-// come with as many as the engine is sure to take, with the longest name that rules can write.
+// Other hosts of the cluster may have given this one any number of tables that the first rules do
+// not name. They do so by labels that are different for each pod, and by names of any length. The
+// first rules come with as many as the engine is sure to take, with the longest name that rules can
+// write.
 const (
 	mostFirst    = 512
 	longestTable = 63

@@ -56,8 +56,8 @@ func (o *own) committed(all []store.Entry, revision, copied int64, putBack int) 
 	}
 }
 
-// doubt forgets transactions that the copy does not have yet, since another weir-store may follow:
-// one that was taken over may have answered them and made none, with a revision that no copy
+// doubt forgets transactions that the copy does not have yet, since another weir-store may follow.
+// One that was taken over may have answered them and made none, with a revision that no copy
 // reaches. It reports whether there were some. What was made is in the copy soon, or written again.
 func (o *own) doubt() (some bool) {
 	some = len(o.pending) > 0

@@ -43,7 +43,7 @@ func (p HostPeers) Names() (all []string) {
 	return all
 }
 
-// CheckByHand refuses the change of a peer by hand that is a host of the cluster: the peer would
+// CheckByHand refuses the change of a peer by hand that is a host of the cluster. The peer would
 // differ from the host until that changes, and packets to its pods might leave in the clear.
 func (s *Service) CheckByHand(peer string) error {
 	host, is := strings.CutPrefix(peer, api.HostPeer)

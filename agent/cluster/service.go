@@ -1,4 +1,4 @@
-// Package cluster keeps a host of a cluster at the desired state: it follows the store, checks what
+// Package cluster keeps a host of a cluster at the desired state. It follows the store, checks what
 // it reads, keeps a copy on the disk, and gives what changes to the other parts of the node. It
 // writes the host's own pods, endpoints and report. docs/design/0008-cluster.md is the page to it.
 package cluster

@@ -1,6 +1,6 @@
-// Package demo shows the main job on this machine without touching its network: three throw-away
-// namespaces, a real HTTP server in one of them, a real node that guards it, and real requests from
-// the two others.
+// Package demo shows the main job on this machine without touching its network. There are three
+// throw-away namespaces, a real HTTP server in one of them, a real node that guards it, and real
+// requests from the two others.
 //
 //	client  eth0 ------ eth0  server  eth1 ------ eth0  scanner
 //	10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2

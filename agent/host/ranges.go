@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// errRange refuses a range of pods that overlaps a network of an interface: hosts there may have
-// its addresses, and the first of them, which becomes the node's own, is often that of the router.
+// errRange refuses a range of pods that overlaps a network of an interface. Hosts there may have
+// its addresses. The first of them, which becomes the node's own, is often that of the router.
 type errRange struct {
 	own, other netip.Prefix
 	iface      string

@@ -48,7 +48,7 @@ func (r *Router) EnableForwarding(four, six bool) error {
 	return errors.Join(errs...)
 }
 
-// PrepareForwarding comes before the host becomes a router for the families asked for: it records
+// PrepareForwarding comes before the host becomes a router for the families asked for. It records
 // what the host is and, for IPv6, has its interfaces continue to accept router advertisements, also
 // if nothing could be recorded.
 func (r *Router) PrepareForwarding(four, six bool) error {
@@ -120,8 +120,8 @@ func linkKind(name string) (string, error) {
 	return l.Kind, err
 }
 
-// CheckForwarding reports as a problem that the host is to be a router and does not forward:
-// another program, or `sysctl --system` with a file of the host, has disabled it.
+// CheckForwarding reports as a problem that the host is to be a router and does not forward.
+// Another program, or `sysctl --system` with a file of the host, has disabled it then.
 func (r *Router) CheckForwarding(problems *problem.List) {
 	for name, needed := range map[string]bool{forwarding4: r.four.Load(),
 		forwarding6("all"): r.six.Load()} {

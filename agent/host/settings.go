@@ -9,8 +9,8 @@ import (
 // Settings are what weir.toml sets about interfaces.
 type Settings struct {
 	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
-	// named itself, and those that other programs make for their containers (InterfaceMaker) only
-	// by a glob that begins with a part of their name.
+	// named itself. Those that other programs make for their containers (InterfaceMaker) are
+	// guarded only by a glob that begins with a part of their name.
 	Interfaces []string
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // changedSysctls are the kernel's settings below /proc/sys/net that a node with containers or
-// forwarded ports sets to 1, and what changes with them: the kernel sets forwarding of each
+// forwarded ports sets to 1, and what changes with them. The kernel sets forwarding of each
 // interface and, in IPv4, whether redirects are accepted (ip-sysctl.rst); Router sets accept_ra.
 var changedSysctls = []struct {
 	name string

@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// endingPause is how long after the report of an interface or an address its routes are read again:
-// the kernel reports it first, and removes the routes then (__dev_notify_flags in net/core/dev.c).
+// endingPause is how long after the report of an interface or an address its routes are read again.
+// The kernel reports it first, and removes the routes then (__dev_notify_flags in net/core/dev.c).
 const endingPause = 50 * time.Millisecond
 
 // Watch follows interfaces, addresses and routes until ctx ends. It returns when everything

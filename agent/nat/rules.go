@@ -23,8 +23,8 @@ func (e errRule) Hint() string { return e.hint }
 
 // CheckRules refuses rules whose instances of nat redirect to the host itself or to its pods, or
 // give the only address of an interface away. Rules that return are not refused because of
-// addresses, which may have changed, nor are others because of an instance that is in force: the
-// engine holds what it cannot have.
+// addresses, which may have changed. Nor are other rules because of an instance that is in force:
+// the engine holds what it cannot have.
 func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 	var away []netip.Addr
 	for _, x := range p.NATs {

@@ -50,8 +50,9 @@ func (s *Settings) applyForwards(all []ForwardFile) error {
 	return nil
 }
 
-// Check refuses what the other settings contradict: the ranges of the host's own pods, which
-// publish ports and have a masquerade of their own, and the port of the tunnel, 0 without one.
+// Check refuses what the other settings contradict. These are the ranges of the host's own pods,
+// which publish ports and have a masquerade of their own, and the port of the tunnel, 0 without
+// one.
 func (s *Settings) Check(pods []netip.Prefix, tunnel uint16) error {
 	for i, f := range s.Forwards {
 		for _, r := range pods {

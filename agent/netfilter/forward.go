@@ -117,8 +117,9 @@ func (s *Scope) through(j traffic, c nl.NFTChain, seen map[string]bool) (verdict
 	return undecided, nil
 }
 
-// matches reports whether a rule matches the packets of the traffic: not if it is about those from
-// or to containers of another program alone, nor, for what goes to pods, about what pods send.
+// matches reports whether a rule matches the packets of the traffic. It does not if it is about
+// those from or to containers of another program alone. For what goes to pods, it does not if it is
+// about what pods send.
 func (s *Scope) matches(j traffic, c *conditions) certainty {
 	if c.local || c.family != 0 && c.family != j.family() || s.unguarded(c.in) ||
 		s.unguarded(c.out) {

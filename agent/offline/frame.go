@@ -24,10 +24,10 @@ func whole(r *pcap.Record) []byte {
 	return append(r.Data[:len(r.Data):len(r.Data)], make([]byte, n-len(r.Data))...)
 }
 
-// withLength returns the frame with a length in its IP header. That of a packet which the network
-// card cuts into segments (TSO, BIG TCP) can be 0 in a capture: it is that of the frame, then, up
-// to the longest that the field can say. A jumbo option of BIG TCP, which no segment has, is left
-// out. Other frames are returned as they are.
+// withLength returns the frame with a length in its IP header. The length of a packet which the
+// network card cuts into segments (TSO, BIG TCP) can be 0 in a capture. Then it is that of the
+// frame, up to the longest that the field can say. A jumbo option of BIG TCP, which no segment has,
+// is left out. Other frames are returned as they are.
 func withLength(link packet.Link, frame []byte) []byte {
 	f, reason := packet.ParseFrame(link, frame)
 	if reason != packet.ReasonNone || !f.IsIP() {
@@ -55,10 +55,10 @@ func withLength(link packet.Link, frame []byte) []byte {
 // jumbo option of 4 (RFC 2675) alone.
 var jumboTCP = [4]byte{byte(packet.ProtoTCP), 0, 0xc2, 4}
 
-// cutIn names the header in which a frame was cut, of those that rules and states read: link layer,
-// IP, extension headers, transport, of a SYN its options, and what an ICMP error quotes. It is ""
-// when these are all there. p and f are what was decoded of frame, which has zeros behind the first
-// captured bytes.
+// cutIn names the header in which a frame was cut, of those that rules and states read. These are
+// link layer, IP, extension headers, transport, the options of a SYN, and what an ICMP error
+// quotes. It is "" when these are all there. p and f are what was decoded of frame, which has zeros
+// behind the first captured bytes.
 func cutIn(link packet.Link, frame []byte, captured int, p *packet.Packet, f packet.Frame) string {
 	if captured >= len(frame) {
 		return ""

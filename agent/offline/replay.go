@@ -200,8 +200,8 @@ func (p *replayer) publish(ev *firewall.Event) {
 	p.Event(&e)
 }
 
-// sweepEvery is how often a node's sweep passes over a table of the usual size (bpf/lib/sweep.h):
-// until then a state that has expired has its place in the table and in limits.
+// sweepEvery is how often a node's sweep passes over a table of the usual size (bpf/lib/sweep.h).
+// Until then a state that has expired has its place in the table and in limits.
 const sweepEvery = time.Second
 
 // advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still

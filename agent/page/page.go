@@ -3,10 +3,10 @@
 // change in, states by age, and why a packet would be dropped. It changes nothing.
 //
 // The page is one embedded document that loads nothing. It is served on the node's sockets, to
-// clients that may open them, and by `weir page` on the loopback, where any user and any web site
-// that a browser visits could send requests: there every request needs a token. Everywhere,
-// requests that name a host other than the loopback (DNS rebinding) or come from another origin
-// (cross-site requests) are refused.
+// clients that may open them, and by `weir page` on the loopback. There any user and any web site
+// that a browser visits could send requests, so every request needs a token. Everywhere, requests
+// that name a host other than the loopback (DNS rebinding) or come from another origin (cross-site
+// requests) are refused.
 package page
 
 import (

@@ -18,7 +18,7 @@ func (p *Service) Adopt(program *program.Program) error {
 }
 
 // adopt makes states of the flows that the kernel's engine or a socket of this host has and that go
-// through the tunnel: the states of an agent that died are gone, the connections are not. p is what
+// through the tunnel. The states of an agent that died are gone, the connections are not. p is what
 // the engine runs.
 func (t *tunnel) adopt(p *program.Program) error {
 	var states []firewall.State

@@ -24,7 +24,7 @@ func (p *Service) Index() uint32 {
 }
 
 // advice explains what the rules would do to the encrypted packets themselves, which are packets
-// like any other where they leave the host: a tunnel that its own node's rules cut is hard to
+// like any other where they leave the host. A tunnel that its own node's rules cut is hard to
 // understand.
 func (p *Service) advice(peer overlay.Peer) string {
 	if peer.Unencrypted {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// A change of the peers is atomic: the new record is prepared on disk, ranges that must not be
+// A change of the peers is atomic. The new record is prepared on disk, ranges that must not be
 // reached in the clear are closed, the change is made, and the record takes its place. What fails
 // before that is undone. Only then are ranges opened that no peer names any more. Of hosts of a
 // cluster the record comes last (saving.go).

@@ -89,8 +89,8 @@ func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt, quote []
 	i.put(soft.Probe{To: to, Packet: answer})
 }
 
-// noPeer queues the answer to a packet whose address no peer has, as WireGuard of Linux sends it:
-// the range of a peer that was removed is not open before the route is. It is called on the packet
+// noPeer queues the answer to a packet whose address no peer has, as WireGuard of Linux sends it.
+// The range of a peer that was removed is not open before the route is. It is called on the packet
 // path and never blocks.
 func (i *injector) noPeer(pkt []byte) {
 	v := firewall.Verdict{Answer: firewall.AnswerUnreach, Code: hostUnreachable}
@@ -164,8 +164,8 @@ func (i *injector) send(pkt []byte) {
 }
 
 // expect registers one of our packets, which the filter will let out. Those that were lost are
-// looked for once in bypassTime: if each packet did, a peer that causes many resets would keep the
-// lock, for which all packets wait that leave by the tunnel.
+// looked for once in bypassTime. If each packet did that, a peer that causes many resets would keep
+// the lock, for which all packets wait that leave by the tunnel.
 func (i *injector) expect(name []byte, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

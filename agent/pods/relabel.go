@@ -9,7 +9,7 @@ import (
 
 // relabelled moves a pod from the tables of the labels that it loses to those of the labels that it
 // gets. It enters the new ones first: a packet meanwhile meets both. Where rules ask for what is in
-// a table, the first rule that matches then is one that matches before or after the change, and no
+// a table, the first rule that matches then is one that matches before or after the change. So no
 // packet gets a verdict that neither gives. After an error the pod is in the tables from before.
 func (l *labels) relabelled(before, after pod.Pod) error {
 	l.mu.Lock()

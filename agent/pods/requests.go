@@ -57,7 +57,7 @@ func (s *Service) Detach(ctx context.Context, r api.Detach) (api.Done, error) {
 }
 
 // detach takes a pod away, for a request that is counted in changes. It is idempotent: an unknown
-// pod is not an error. It does not look for a pod by its name: a runtime may ask again when the
+// pod is not an error. It does not look for a pod by its name. A runtime may ask again when the
 // container has ended, and another pod may have its id as a name by then.
 func (s *Service) detach(ctx context.Context, container, ifName string, noWait bool) error {
 	manager, err := s.pods()

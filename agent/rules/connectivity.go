@@ -16,9 +16,9 @@ import (
 
 // CheckConnectivity evaluates offline, with rules that are not in force, new connections and the
 // answers to them. It returns which rule would refuse one, "" for none. What another host needs is
-// what that host says of itself: it does not count if the rules in force refuse it too, or a stolen
-// host could prevent every version by the address that it names. A session is that of the one who
-// loads the rules, and may be nil.
+// what that host says of itself. It does not count if the rules in force refuse it too. Otherwise a
+// stolen host could prevent every version by the address that it names. A session is that of the
+// one who loads the rules, and may be nil.
 func (x *Explainer) CheckConnectivity(v Version, needed []api.RequiredConn,
 	session *api.Session) (string, error) {
 	p, err := v.compile(new(rule.Cache))

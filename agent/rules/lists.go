@@ -21,10 +21,10 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Tables that come from a file follow it. The file is looked at every second: that needs no limit
-// of the kernel's to be raised, sees a file that was moved into place or lies on another host, and
-// costs one stat. It is read once it stayed the same for a second, so that one that is still being
-// written is not. A file that cannot be read, or has a line that is wrong, changes nothing.
+// Tables that come from a file follow it. The file is looked at every second. That needs no limit
+// of the kernel's to be raised, and costs one stat. It sees a file that was moved into place or
+// lies on another host. It is read once it stayed the same for a second, so that one that is still
+// being written is not. A file that cannot be read, or has a line that is wrong, changes nothing.
 //
 // The last good content of each file is kept beside the saved rules. A host whose file is damaged
 // boots with that.

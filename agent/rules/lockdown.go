@@ -15,8 +15,8 @@ import (
 )
 
 // A boot with rules of which none can be used must not leave the host open. The node then enforces
-// lockDownRules, the least that lets the owner repair it: answers to what the host asks, addresses
-// from DHCP, and ssh from where the last rules allowed it.
+// lockDownRules, the least that lets the owner repair it. They pass answers to what the host asks,
+// addresses from DHCP, and ssh from where the last rules allowed it.
 const lockDownRules = `add 1 check-state
 add 2 allow ip from any to any out keep-state
 add 3 allow udp from any 67 to any 68 in

@@ -15,11 +15,12 @@ import (
 //
 //	# at boot 6a1b... time 86400123 wall 1790000000000
 //
-// so that a restart knows how long ago it was: by the clock of the boot, or, after another boot, by
-// how long that one has lasted or what the time of day says, whichever is more (clock.Boot). So a
-// time of day that is wrong ends members too early at worst. While there are such members, the time
-// is noted every some minutes in a line behind the end, with the milliseconds since the second
-// line: that is how much a member lives longer if the host crashes and its time of day is set back.
+// so that a restart knows how long ago it was. It knows that by the clock of the boot. After
+// another boot it is how long that one has lasted or what the time of day says, whichever is more
+// (clock.Boot). So a time of day that is wrong ends members too early at worst. While there are
+// such members, the time is noted every some minutes in a line behind the end, with the
+// milliseconds since the second line. That is how much a member lives longer if the host crashes
+// and its time of day is set back.
 const stampMark = "# at "
 
 // stampEvery is how often the time is noted.

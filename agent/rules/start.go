@@ -105,7 +105,7 @@ func (m *Manager) showUnconfirmed() {
 }
 
 // unfilled returns why rules cannot be used on a host that does not know whether it belongs to a
-// cluster: a table that they ask about and do not define may be one that the cluster fills. While
+// cluster. A table that they ask about and do not define may be one that the cluster fills. While
 // it is empty, what a rule denies to its members would pass. It returns nil if there is none.
 func unfilled(set *rule.Ruleset, why error) error {
 	for _, r := range set.Active() {

@@ -44,7 +44,7 @@ func (m *Manager) tryLocked(name string, before Version, try time.Duration, ende
 	m.trial = t
 }
 
-// recordTrialLocked writes to disk that a version of the rule file is on trial: what is saved until
+// recordTrialLocked writes to disk that a version of the rule file is on trial. What is saved until
 // it is confirmed, and after a revert, is based on what it was based on, and says what is not
 // confirmed. Rules of a lock-down are not saved: after them every start reads the rule file.
 func (m *Manager) recordTrialLocked(before Version, version string) error {

@@ -14,17 +14,17 @@ import (
 //
 // Clients are not trusted. What counts is what pods answer, never what clients send or leave out.
 // SYNs that no pod answers (a wrong checksum, an option that the pod's kernel refuses) count for no
-// one: the others have to accept connections that this pod, by its part of all flows, should have
+// one. The others have to accept connections that this pod, by its part of all flows, should have
 // accepted. A client may have found out which of its ports lead where, and avoid a pod. So only the
-// first connection of each part of the flows counts (forward.BackendCounters.Drawn), and the flows
-// are divided again, by another secret, before a pod is passed over, and when many parts have
-// counted or are used up. So each connection that counts was a draw at random: a pod that is well
-// accepts its share, and the client cannot change that.
+// first connection of each part of the flows counts (forward.BackendCounters.Drawn). The flows are
+// divided again, by another secret, before a pod is passed over, and when many parts have counted
+// or are used up. So each connection that counts was a draw at random: a pod that is well accepts
+// its share, and the client cannot change that.
 //
-// A probe is as long as it takes until about as many connections as are expected came to the pod
-// that others would have accepted, by what these begin for each that they accept meanwhile. So SYNs
-// that no pod answers make a probe longer, and end none. They meet all pods alike, since the flows
-// are divided again when it begins.
+// A probe lasts until about as many connections as are expected came to the pod that others would
+// have accepted. That number follows from what these begin for each that they accept meanwhile. So
+// SYNs that no pod answers make a probe longer, and end none. They meet all pods alike, since the
+// flows are divided again when it begins.
 
 // state is how a pod is used.
 type state string
@@ -38,9 +38,9 @@ const (
 // The numbers of health.
 const (
 	// expected is how many connections a pod should have accepted when it is suspected, and again
-	// when it is passed over: a healthy pod accepts none of so many random flows once in 55 times
+	// when it is passed over. A healthy pod accepts none of so many random flows once in 55 times
 	// (e^4), and twice in a row once in 3,000. They are counted so that this holds for any number
-	// of pods: each connection that one of n accepts says by ln(n/(n-1)) that it was not another
+	// of pods. Each connection that one of n accepts says by ln(n/(n-1)) that it was not another
 	// one's turn, which is 1/n if they are many.
 	expected = 4
 	// fewest unanswered connections without which nothing is wrong
@@ -143,8 +143,8 @@ func (h *health) follow(now time.Duration, counts map[netip.AddrPort]forward.Bac
 	}
 }
 
-// count returns which pods have accepted a connection since the last look, how many of those that
-// pods in use have accepted were drawn, and how many pods are in use.
+// count returns which pods have accepted a connection since the last look. It also returns how many
+// of those that pods in use have accepted were drawn, and how many pods are in use.
 func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
 	answered map[netip.AddrPort]bool, drawn uint64, used int) {
 	answered = map[netip.AddrPort]bool{}

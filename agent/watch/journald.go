@@ -15,7 +15,7 @@ import (
 
 const (
 	// logRate is how many packets in a second the journal of systemd gets, and logBurst how many at
-	// once: less than it takes from one service by default (10,000 in 30 s).
+	// once. This is less than it takes from one service by default (10,000 in 30 s).
 	logRate, logBurst = 300, 1000
 	// logQueue is how many packets wait for it.
 	logQueue = 1024

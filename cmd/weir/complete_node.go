@@ -29,7 +29,7 @@ func (c *call) completeFlag(name string, values func(before []string) []cobra.Co
 	_ = c.cmd.RegisterFlagCompletionFunc(name, completer(values))
 }
 
-// completer leaves out the values with characters that a shell or a terminal interprets: the names
+// completer leaves out the values with characters that a shell or a terminal interprets. The names
 // come from outside, and when several match bash inserts what they share without quoting it.
 func completer(values func(before []string) []cobra.Completion) cobra.CompletionFunc {
 	return func(_ *cobra.Command, before []string, _ string) ([]cobra.Completion,

@@ -40,9 +40,9 @@ const ipfwHelp = `usage: ipfw [-abcdDefhinNqSstTv] COMMAND
 Rules: docs/rules.md; what differs from ipfw: docs/ipfw.md
 `
 
-// parseIPFW reads a command line as ipfw does: one argument is cut into words, one that ends in a
-// comma continues in the next, flags end at the first word, and a last argument that begins with a
-// slash is a file.
+// parseIPFW reads a command line as ipfw does. One argument is cut into words, and one that ends in
+// a comma continues in the next. Flags end at the first word, and a last argument that begins with
+// a slash is a file.
 func parseIPFW(args []string) (*ipfwLine, error) {
 	l := &ipfwLine{}
 	if len(args) == 0 {

@@ -10,7 +10,7 @@ import (
 
 // pageConns listens for the connections to the page, of which there may be `most`. Every user of
 // the machine can make one. So when there are too many, the oldest one that has not shown the token
-// gives way to a new one: no one without the token keeps the owner from the page. A browser needs
+// gives way to a new one. No one without the token keeps the owner from the page. A browser needs
 // some six.
 type pageConns struct {
 	net.Listener

@@ -20,7 +20,7 @@ func (c *call) wrong(format string, args ...any) error {
 }
 
 // emptyFlag returns an error for the first flag that was given with an empty value, as of a
-// variable of a shell that is not set: without its file, a proxy would admit everyone.
+// variable of a shell that is not set. Without its file, a proxy would admit everyone.
 func (c *call) emptyFlag() (err error) {
 	c.Visit(func(f *pflag.Flag) {
 		empty := f.Value.Type() == "string" && f.Value.String() == ""

@@ -1,7 +1,7 @@
 // Package device is WireGuard's device of github.com/tailscale/wireguard-go, copied: handshakes,
 // sessions, timers, and a path for packets. This file is not a copy. It gives package overlay what
-// it needs to seal and open most transport messages itself, in the place of that path: the keys,
-// the counters and the timers of a session.
+// it needs to seal and open most transport messages itself, in the place of that path. These are
+// the keys, the counters and the timers of a session.
 //
 // The library keeps all of them to itself, so the package that has them is copied. In the copied
 // files only the lines that copy_test.go lists are changed, which compares them with the library's.

@@ -1,8 +1,8 @@
 // Package tai64n makes the timestamps of handshakes (WireGuard, section 5.1). A node refuses an
 // initiation whose timestamp is not later than the last one of that peer. The library takes the
-// time of day, so that a host whose clock is set back begins no session until the clock has caught
-// up, and packets for its peers wait as long. These timestamps rise while the program runs,
-// whatever happens to the time of day.
+// time of day. So a host whose clock is set back begins no session until the clock has caught up,
+// and packets for its peers wait as long. These timestamps rise while the program runs, whatever
+// happens to the time of day.
 package tai64n
 
 import (
