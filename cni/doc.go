@@ -26,6 +26,6 @@
 //
 // # Errors
 //
-// Every failure is a CNI error object: a code of the specification or one of this package, what
-// failed as the message, and what to do about it as the details.
+// Every failure is a CNI error object. It has a code of the specification or one of this package,
+// what failed as the message, and what to do about it as the details.
 package cni

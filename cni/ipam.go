@@ -125,7 +125,7 @@ func (i ipam) del(ctx context.Context) error {
 	return invoke.DelegateDel(ctx, i.plugin, i.stdin, nil)
 }
 
-// undo releases what a failed ADD got, unless the agent has a pod, or may have one: then the ADD
+// undo releases what a failed ADD got, unless the agent has a pod, or may have one. Then the ADD
 // was repeated without a DEL, and its addresses are those of a container that runs. The DEL of that
 // one releases them. A plugin whose own ADD failed gets a DEL too: it may have left something (CNI
 // specification, section 4, delegated plugin execution procedure).

@@ -1,6 +1,6 @@
 // Package observe makes all views of a firewall from one stream of events, so the views always
-// agree: the live list, the table of top talkers and refused pairs, JSON lines, the history that
-// outlives the agent, and metrics.
+// agree. These are the live list, the table of top talkers and refused pairs, JSON lines, the
+// history that outlives the agent, and metrics.
 //
 // # The path of an event
 //

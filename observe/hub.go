@@ -82,7 +82,7 @@ func (h *Hub) subscribeLocked(size int) *Subscription {
 	return s
 }
 
-// DrainAndSubscribe empties the queue of a reader and subscribes another one in one step: an event
+// DrainAndSubscribe empties the queue of a reader and subscribes another one in one step. An event
 // is either among those returned or in the new queue, never in both and never missing.
 func (h *Hub) DrainAndSubscribe(s *Subscription, size int) (waiting []firewall.Event, lost uint64,
 	other *Subscription) {

@@ -29,10 +29,10 @@ const leastBytes = 64 << 10
 // at least the events of the time keep, unless they take more than maxBytes. Its methods may be
 // called from any goroutine.
 //
-// It takes at most half of the space that it finds: anyone who sends packets can fill it, and saved
+// It takes at most half of the space that it finds. Anyone who sends packets can fill it, and saved
 // rules and records of pods on the same file system must be writable, too.
 //
-// After a failure, such as a full disk or a lack of descriptors, the Journal tries again: it loses
+// After a failure, such as a full disk or a lack of descriptors, the Journal tries again. It loses
 // and counts the events of that time, and keeps those after it.
 type Journal struct {
 	dir      string

@@ -81,7 +81,7 @@ func ServeMetrics(address string, read func() ([]Metric, error), served chan<- e
 	return s, nil
 }
 
-// notRebound refuses requests over the loopback for any other name than the loopback's: a web site
+// notRebound refuses requests over the loopback for any other name than the loopback's. A web site
 // whose DNS name points there (DNS rebinding) must not read the metrics through a browser of this
 // machine.
 func notRebound(next http.Handler) http.Handler {

@@ -12,7 +12,7 @@ import (
 )
 
 // change has the files of records that take the places of others together, by the name of the
-// record: as soon as it is on the disk, all of them count.
+// record. As soon as it is on the disk, all of them count.
 type change map[string]string
 
 // changeFile has the change that is under way, if there is one.

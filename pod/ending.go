@@ -12,9 +12,9 @@ import (
 const dyingWait = 5 * time.Second
 
 // awaitDying ends the pods that hold the name, an address or a port that a new one wants and whose
-// container has ended without a detach: its runtime was killed, or no agent ran. It waits for their
-// interfaces to go. A pod whose namespace is where it was keeps its name, and so does one that only
-// lost the path to it: its interface stays.
+// container has ended without a detach. Its runtime was killed then, or no agent ran. It waits for
+// their interfaces to go. A pod whose namespace is where it was keeps its name, and so does one
+// that only lost the path to it: its interface stays.
 func (m *Manager) awaitDying(ctx context.Context, key string, spec *Spec) error {
 	for end := time.Now().Add(dyingWait); ; {
 		p := m.holder(key, spec)

@@ -38,7 +38,7 @@ func (m *Manager) recordGateways(earlier []netip.Addr) {
 
 // splitNeeded splits earlier gateway addresses into those that a pod may need and others. One may
 // be the next hop of a pod, or the source of the host's route to a pod with an address of another
-// IPAM: the kernel removes that route with the address.
+// IPAM. The kernel removes that route with the address.
 func (m *Manager) splitNeeded(earlier []netip.Addr) (needed, idle []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -170,7 +170,7 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	}
 }
 
-// setUp gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net
+// setUp gives the container's end its name, addresses and routes, all by netlink. In /proc/sys/net
 // the kernel keeps an entry for each namespace in which it was ever opened, and every later open
 // goes through all of them. The end is set up, since one that is down takes no routes, but the
 // host's end is still down: no packet gets out.
@@ -298,8 +298,8 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod, own []netip.Addr) error {
 
 // hostEnd finds the host end of a pod. The link with the pod's index is the pod's if it has its
 // alias or its name: either may be changed. A link of that name with another index is the pod's if
-// it has its alias or, since the alias is set a moment after the link is made, the address that
-// follows from the key. Any other belongs to another program or pod.
+// it has its alias. The alias is set a moment after the link is made, so it is also the pod's if it
+// has the address that follows from the key. Any other belongs to another program or pod.
 func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	if p.Index != 0 {
 		l, err = conn.LinkByIndex(int(p.Index))

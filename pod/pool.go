@@ -10,7 +10,7 @@ import (
 var ErrPoolEmpty = errors.New("no free address")
 
 // Pool hands out the addresses of one range. The zero address and the first one (the gateway) are
-// never handed out, nor is the last one of an IPv4 range (its broadcast address, which some
+// never handed out. Nor is the last one of an IPv4 range (its broadcast address, which some
 // programs refuse to use). A Pool is not safe for concurrent use.
 type Pool struct {
 	prefix netip.Prefix

@@ -124,7 +124,7 @@ func (m *Manager) alive(p *Pod) bool {
 }
 
 // runtimeEnded reports whether a runtime that moves the interface itself has put it back, or never
-// moved it, and the namespace is gone: then the container ended while no agent was running.
+// moved it, and the namespace is gone. Then the container ended while no agent was running.
 func (m *Manager) runtimeEnded(p *Pod) bool {
 	if !p.RuntimeMovesInterface {
 		return false

@@ -20,10 +20,10 @@ const (
 // secondTable plus its index is the routing table of a second interface.
 const secondTable = 1 << 20
 
-// addRoutes gives an interface the route to the gateway and the pod's routes over it, behind
-// existing ones of another interface or program, which would lose them now or when this interface
-// goes. Packets from the addresses of a second interface use a table of its own: over the first
-// interface they would come from the wrong pod and be refused.
+// addRoutes gives an interface the route to the gateway and the pod's routes over it. They come
+// behind existing ones of another interface or program, which would lose them now or when this
+// interface goes. Packets from the addresses of a second interface use a table of its own: over the
+// first interface they would come from the wrong pod and be refused.
 func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	metric := 0
 	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {

@@ -9,9 +9,9 @@ import (
 )
 
 // sysctls are the directories ipv4 and ipv6 of /proc/sys/net of one network namespace. They are
-// opened once, and files are opened relative to them: under each of the two names the kernel keeps
-// an entry for every namespace in which it was ever opened, and a lookup of the name goes through
-// those of all pods.
+// opened once, and files are opened relative to them. Under each of the two names the kernel keeps
+// an entry for every namespace in which it was ever opened. A lookup of the name goes through those
+// of all pods.
 type sysctls map[string]*os.Root
 
 // openSysctls opens one of the calling thread's namespace, or both.

@@ -207,8 +207,8 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, web *httpConn) 
 		FlushInterval: -1, // data is passed on at once
 	}
 	// Without this the HTTP server reads the rest of the request's body, and closes it, before it
-	// writes a response. A server that answers before it has read the body would wait for ever, and
-	// a transport that has not seen the end of the body yet would cut the response off. Only
+	// writes a response. A server that answers before it has read the body would wait for ever. A
+	// transport that has not seen the end of the body yet would cut the response off. Only
 	// connections that are not HTTP/1 refuse it.
 	http.NewResponseController(w).EnableFullDuplex()
 	defer func() {

@@ -36,10 +36,10 @@ func isLocal(a net.Addr) bool {
 }
 
 // ControlContext returns the function for the field of that name in the dialer behind Server.Dial.
-// The function refuses a socket by which a client of another host would reach this host (loopback,
-// unspecified and own addresses), its link (link-local, multicast and, on Linux, broadcast
-// addresses) or a cloud's metadata service. It checks the address that is dialed, so a name cannot
-// hide it.
+// The function refuses a socket by which a client of another host would reach this host, its link
+// or a cloud's metadata service. This host has loopback, unspecified and own addresses, and its
+// link has link-local, multicast and, on Linux, broadcast addresses. It checks the address that is
+// dialed, so a name cannot hide it.
 //
 // toHost reports whether the kernel's routes lead to this host for an address, which it need not
 // have as its own. After an error of toHost the address is refused. Without it (nil), such

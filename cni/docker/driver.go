@@ -79,7 +79,7 @@ func (d *Driver) Handler() http.Handler {
 	handle(mux, "/NetworkDriver.CreateNetwork", d.createNetwork)
 	handle(mux, "/NetworkDriver.DeleteNetwork", d.deleteNetwork)
 	handle(mux, "/NetworkDriver.CreateEndpoint", d.createEndpoint)
-	// Published ports in this answer would change nothing: for `docker ps`, dockerd takes them only
+	// Published ports in this answer would change nothing. For `docker ps`, dockerd takes them only
 	// from drivers that are part of it, as values of its own Go types and not from JSON.
 	handle(mux, "/NetworkDriver.EndpointOperInfo", func(context.Context, struct{}) (any, error) {
 		return map[string]any{"Value": map[string]any{}}, nil

@@ -70,8 +70,8 @@ func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
 	return nil, fmt.Errorf("this node has no pod range of that family; add one to [pods] ranges")
 }
 
-// again reports whether dockerd asks for a range a second time instead of taking addresses of it:
-// it would do so for ever, as there is one range of a family.
+// again reports whether dockerd asks for a range a second time instead of taking addresses of it.
+// It would do so for ever, as there is one range of a family.
 func (d *Driver) again(v6 bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// create checks a new network, and returns it as podman keeps it: with the fields that it came
-// with, without podman's address management, and without its name server, which knows nothing of
-// these containers.
+// create checks a new network, and returns it as podman keeps it. It has the fields that it came
+// with, but not podman's address management, and not its name server, which knows nothing of these
+// containers.
 func (c *Call) create() (any, error) {
 	whole := map[string]json.RawMessage{}
 	if err := c.read(&whole); err != nil {

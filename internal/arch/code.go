@@ -11,9 +11,9 @@ import (
 	"unicode"
 )
 
-// Code lists every place in the Go files below root that prints or exits where only cmd/weir may
-// (the nested modules of tools and benchmarks hold programs of their own), every init function, and
-// every exported identifier and package without a doc comment.
+// Code lists every place in the Go files below root that prints or exits where only cmd/weir may.
+// The nested modules of tools and benchmarks hold programs of their own. It also lists every init
+// function, and every exported identifier and package without a doc comment.
 func Code(root string) ([]string, error) {
 	all, err := files(root, goFile)
 	if err != nil {

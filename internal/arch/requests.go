@@ -15,8 +15,8 @@ var mayWaitLong = map[string]string{
 	"agent/services":  "the watchdog is patient with its lock",
 }
 
-// Requests lists every place in the Go files of the agent below root that opens a connection to the
-// kernel on which a request may take longer than the watchdog waits.
+// Requests lists every place in the Go files of the agent below root that opens a certain
+// connection to the kernel. On such a connection a request may take longer than the watchdog waits.
 func Requests(root string) ([]string, error) {
 	return program(root, func(name string, file *ast.File, report reportFunc) {
 		dir := path.Dir(name)

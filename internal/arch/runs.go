@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// testSettings are what tests may read from the environment: how strict a run is, which random
-// input is played, how a test starts itself again, and what was built elsewhere for it. How long a
-// run takes is not among them: a test for `make test-long` has a name that begins with TestLong.
+// testSettings are what tests may read from the environment. They say how strict a run is, which
+// random input is played, how a test starts itself again, and what was built elsewhere for it. How
+// long a run takes is not among them: a test for `make test-long` has a name that begins with
+// TestLong.
 var testSettings = []string{"WEIR_CI", "WEIR_SEED", "WEIR_DECISIONS", "WEIR_OBJECT",
 	"WEIR_BINARY", "WEIR_LINK"}
 

@@ -14,9 +14,9 @@ import (
 const maxLinks = 40
 
 // Warning says who could change a file besides root, this process's user and the given ones, and
-// what to do: by the owner or the mode of the file, of a directory above it, or of what a symbolic
-// link on the way leads through. "" means no one, or that the file is not there. An access control
-// list shows in the mode of the group.
+// what to do. Others can do so by the owner or the mode of the file, of a directory above it, or of
+// what a symbolic link on the way leads through. "" means no one, or that the file is not there. An
+// access control list shows in the mode of the group.
 func Warning(path string, users ...uint32) string {
 	if who := writer(path, append(users, uint32(os.Geteuid()))); who != "" {
 		return fmt.Sprintf("others than root can change %s: %s", path, who)

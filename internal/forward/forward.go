@@ -89,8 +89,9 @@ func (t TakenPort) Error() string {
 }
 
 // Masquerade selects the forwarded packets that leave with another source, through any interface
-// that is not a pod's: those from Sources, the pods, to anything but Except (the pod ranges of this
-// and other nodes) with the host's address, and those from Others to anything but Near.
+// that is not a pod's. Those from Sources, the pods, to anything but Except (the pod ranges of this
+// and other nodes) leave with the host's address. Others are those from Others to anything but
+// Near.
 type Masquerade struct {
 	Sources []netip.Prefix
 	Except  []netip.Prefix

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LocalRoutes lists the routes of the table local, in the namespace of the calling thread, that
+// LocalRoutes lists the routes of the table local, in the namespace of the calling thread. They
 // make the host take packets at prefixes which it does not have as addresses (ip route add local).
 // The kernel's own, of addresses and the loopback, are left out. A request may take so long. There
 // may be a million routes in other tables: the kernel itself selects the table.

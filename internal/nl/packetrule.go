@@ -26,8 +26,8 @@ var respected = map[uint16]bool{unix.FRA_UNSPEC: true, unix.FRA_DST: true, unix.
 	unix.FRA_PROTOCOL: true}
 
 // PacketRules lists the routing rules, in the namespace of the calling thread, that depend on more
-// of a packet than its interface, its addresses and for IPv4 its TOS: on ports, the protocol, a
-// mark or what this package does not know.
+// of a packet than its interface, its addresses and for IPv4 its TOS. They depend on ports, the
+// protocol, a mark or what this package does not know.
 func PacketRules() (all []PacketRule, err error) {
 	answer, err := read("list the routing rules", func() ([][]byte, error) {
 		r := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
@@ -79,8 +79,9 @@ func packetRule(m []byte) (rule PacketRule, depends bool) {
 	return rule, depends
 }
 
-// WatchRules calls changed once at the beginning and then whenever routing rules in the namespace
-// of the calling thread may have changed, at most about twenty times a second, until ctx ends.
+// WatchRules calls changed once at the beginning, and then whenever routing rules in the namespace
+// of the calling thread may have changed. It does so at most about twenty times a second, until ctx
+// ends.
 func WatchRules(ctx context.Context, changed func()) error {
 	return watchGroups(ctx, "watch the routing rules", changed, unix.NETLINK_ROUTE,
 		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)

@@ -28,9 +28,9 @@ func (c *Conn) LinksWithQdisc() ([]int, error) {
 	return all, nil
 }
 
-// WatchQdiscs calls changed once at the beginning and then whenever queueing disciplines or filters
-// in the namespace of the calling thread may have changed, at most about twenty times a second,
-// until ctx ends.
+// WatchQdiscs calls changed once at the beginning, and then whenever queueing disciplines or
+// filters in the namespace of the calling thread may have changed. It does so at most about twenty
+// times a second, until ctx ends.
 func WatchQdiscs(ctx context.Context, changed func()) error {
 	return watchGroups(ctx, "watch queueing disciplines", changed, unix.NETLINK_ROUTE,
 		unix.RTNLGRP_TC)

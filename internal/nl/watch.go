@@ -22,9 +22,9 @@ const (
 )
 
 // Watch calls report for every link and address of ns (the namespace of the calling thread when ns
-// is nil), then with Synced, and then for every change, until ctx ends. All calls come from the
-// goroutine that called Watch. When notifications were lost, everything is listed again, the
-// differences are reported as ordinary events, and Synced follows.
+// is nil), and then with Synced. After that it calls report for every change, until ctx ends. All
+// calls come from the goroutine that called Watch. When notifications were lost, everything is
+// listed again, the differences are reported as ordinary events, and Synced follows.
 //
 // Links and addresses are notified through different sockets, so that their order among each other
 // is not kept.
@@ -124,7 +124,7 @@ func drain[T any](ch <-chan T) {
 }
 
 // applyLink takes a notification. It returns the index of a link that was made with the index of
-// another that went: some of its addresses may have been reported before the other's end, which
+// another that went. Some of its addresses may have been reported before the other's end, which
 // ended them, too.
 func (t *table) applyLink(u netlink.LinkUpdate) (again int) {
 	index := int(u.IfInfomsg.Index)

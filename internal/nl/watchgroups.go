@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchGroups calls changed once at the beginning and then after notifications to groups of a
-// netlink protocol in the namespace of the calling thread, at most about twenty times a second,
-// until ctx ends.
+// watchGroups calls changed once at the beginning, and then after notifications to groups of a
+// netlink protocol in the namespace of the calling thread. It does so at most about twenty times a
+// second, until ctx ends.
 func watchGroups(ctx context.Context, what string, changed func(), protocol int,
 	groups ...uint) error {
 	s, err := nl.Subscribe(protocol, groups...)

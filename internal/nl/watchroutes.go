@@ -18,10 +18,10 @@ type RouteChange struct {
 	Local bool // those of LocalRoutes
 }
 
-// WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of
-// the calling thread when ns is nil) have changed, at most about twenty times a second, until ctx
-// ends. It reports that something changed and not what: list the routes. All calls come from the
-// goroutine that called WatchRoutes.
+// WatchRoutes calls changed once at the beginning, and then whenever routes of ns (the namespace of
+// the calling thread when ns is nil) have changed. It does so at most about twenty times a second,
+// until ctx ends. It reports that something changed and not what: list the routes. All calls come
+// from the goroutine that called WatchRoutes.
 func WatchRoutes(ctx context.Context, ns *NS, changed func(RouteChange)) error {
 	return follow(ctx, ns, func(ns *NS) error { return watchRoutesOnce(ctx, ns, changed) })
 }

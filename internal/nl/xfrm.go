@@ -56,9 +56,9 @@ func everything(forward bool) []Policy {
 }
 
 // ForwardPolicies lists the IPsec policies that the kernel asks about packets that it forwards, in
-// the namespace of the calling thread: those of the directions fwd and out, in the order in which
-// it asks. Of a direction the first that matches decides. A default policy that blocks protects
-// everything. A kernel without IPsec has none.
+// the namespace of the calling thread. These are those of the directions fwd and out, in the order
+// in which it asks. Of a direction the first that matches decides. A default policy that blocks
+// protects everything. A kernel without IPsec has none.
 //
 // Policies with an interface id are left out: the kernel asks them only about packets of an xfrm
 // interface. That has no Ethernet headers, so packets of pods go through the stack there.
@@ -179,9 +179,9 @@ func selected(s *nl.XfrmSelector) []Policy {
 	return []Policy{p}
 }
 
-// WatchPolicies calls changed once at the beginning and then whenever IPsec policies in the
-// namespace of the calling thread may have changed, at most about twenty times a second, until ctx
-// ends. The kernel does not report here when the lifetime of a policy ends.
+// WatchPolicies calls changed once at the beginning, and then whenever IPsec policies in the
+// namespace of the calling thread may have changed. It does so at most about twenty times a second,
+// until ctx ends. The kernel does not report here when the lifetime of a policy ends.
 func WatchPolicies(ctx context.Context, changed func()) error {
 	err := watchGroups(ctx, "watch the IPsec policies", changed, unix.NETLINK_XFRM,
 		nl.XFRMNLGRP_POLICY)

@@ -6,7 +6,7 @@ import (
 )
 
 // TempDir makes a directory that processes of the test may still be writing to when it ends, such
-// as the helpers of a browser: for half a minute it is removed again and again. What is left then
+// as the helpers of a browser. For half a minute it is removed again and again. What is left then
 // fails the test.
 func TempDir(t TB) string {
 	t.Helper()

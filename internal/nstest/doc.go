@@ -23,7 +23,7 @@
 //
 // Close ends every process that still runs inside, and removes the namespaces, and with them the
 // links. New does so when the test ends, whether it passed, failed or panicked. The next Open
-// removes namespaces that a killed process left behind: their names contain the id and the start
+// removes namespaces that a killed process left behind. Their names contain the id and the start
 // time of the process, and those of no running process are removed.
 //
 // # Privileges

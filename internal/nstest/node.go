@@ -76,10 +76,10 @@ func createNS(path string) error {
 	return nil
 }
 
-// shareDir makes the directory of named namespaces, and makes it a shared mount point of its own
-// before the first name is in it, as ip-netns(8) and the container runtimes do. One of them that
-// did so later would put a second mount over each of our names, and the name could not be removed
-// until both are gone.
+// shareDir makes the directory of named namespaces. It makes the directory a shared mount point of
+// its own before the first name is in it, as ip-netns(8) and the container runtimes do. One of them
+// that did so later would put a second mount over each of our names, and the name could not be
+// removed until both are gone.
 func shareDir(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err

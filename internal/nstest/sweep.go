@@ -26,7 +26,7 @@ func sweep() error {
 			}
 		}
 	}
-	// The directories say what is left, not the table of mounts: another process that sweeps at the
+	// The directories say what is left, not the table of mounts. Another process that sweeps at the
 	// same time may have unmounted one and not removed it yet, or died in between.
 	if entries, err = os.ReadDir(os.TempDir()); err != nil {
 		return fmt.Errorf("sweep: %w", err)

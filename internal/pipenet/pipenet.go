@@ -1,4 +1,4 @@
-// Package pipenet connects a server and its clients in memory and without buffers, for tests: a
+// Package pipenet connects a server and its clients in memory and without buffers, for tests. A
 // write blocks until the other end reads it, and in a testing/synctest bubble the fake clock then
 // advances.
 package pipenet

@@ -1,11 +1,12 @@
 // Package poller waits for file descriptors that the runtime's poller does not watch.
 //
 // The runtime watches a descriptor for all events, all the time. So every packet that is queued or
-// sent goes through epoll and wakes a thread of an idle process, although the reader is already
-// running and will find the packet in its next batch. That takes 10 to 30 percent of the time for a
-// small datagram. Therefore the descriptor is not given to the runtime. It is in a separate epoll
-// instance for each direction, which is armed for one event when a goroutine has nothing to read or
-// write. The runtime watches those instances, and deadlines and Close work through them.
+// sent goes through epoll and wakes a thread of an idle process. It does so although the reader is
+// already running and will find the packet in its next batch. That takes 10 to 30 percent of the
+// time for a small datagram. Therefore the descriptor is not given to the runtime. It is in a
+// separate epoll instance for each direction, which is armed for one event when a goroutine has
+// nothing to read or write. The runtime watches those instances, and deadlines and Close work
+// through them.
 package poller
 
 import (

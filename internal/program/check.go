@@ -7,9 +7,10 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Check returns an error if an engine could not run p: a bound is exceeded, an index points outside
-// of its array, or the last rule does not end every walk. Compile makes only Programs that pass.
-// Every engine calls it before it takes a Program, so that all of them refuse the same.
+// Check returns an error if an engine could not run p. That is so if a bound is exceeded, an index
+// points outside of its array, or the last rule does not end every walk. Compile makes only
+// Programs that pass. Every engine calls it before it takes a Program, so that all of them refuse
+// the same.
 func (p *Program) Check() error {
 	n := len(p.Rules)
 	switch {

@@ -38,10 +38,10 @@ const (
 )
 
 // Classifier finds candidate rules by bit vectors over equivalence classes (Lakshman and Stiliadis
-// 1998, with class ids): each dimension maps the packet's value to a class, the class to a vector
-// with one bit per slot, and the AND of the vectors holds the slots whose baked conditions are all
-// true. The lowest set bit at or after pc whose residual Conds are true is the rule to run. A rule
-// with no condition in a dimension has its bit in every vector of it.
+// 1998, with class ids). Each dimension maps the packet's value to a class, and the class to a
+// vector with one bit per slot. The AND of the vectors holds the slots whose baked conditions are
+// all true. The lowest set bit at or after pc whose residual Conds are true is the rule to run. A
+// rule with no condition in a dimension has its bit in every vector of it.
 type Classifier struct {
 	Words int // 64-bit words per vector: ceil(len(Rules)/64)
 	// whether any rule has a baked condition in the dimension; if not, its only vector is all ones

@@ -7,7 +7,7 @@ import (
 
 // Vectors are the bit vectors of one dimension by class. Classes are made in the order of their
 // keys, so that a vector differs from the one before by the few rules that begin or end between
-// them: it is kept as these differences. Written out they are rules times classes, a hundred times
+// them. It is kept as these differences. Written out they are rules times classes, a hundred times
 // as much for a long rule set.
 type Vectors struct {
 	words int

@@ -7,10 +7,10 @@ import (
 )
 
 // MaxWalk is how many steps a packet may take through the rules of a Program, whatever it looks
-// like: a step is a rule that is visited, or an entry of a list in one of its conditions that the
+// like. A step is a rule that is visited, or an entry of a list in one of its conditions that the
 // classifier does not decide. One takes some 45 ns in the kernel, where nothing else runs on that
-// CPU meanwhile, so the longest walk takes 6 ms: less than the kernel gives a whole round of
-// packets (net.core.netdev_budget_usecs, 8 ms at 250 Hz). Without calls a walk visits each rule
+// CPU meanwhile, so the longest walk takes 6 ms. This is less than the kernel gives a whole round
+// of packets (net.core.netdev_budget_usecs, 8 ms at 250 Hz). Without calls a walk visits each rule
 // once at most, MaxRules in all.
 const MaxWalk = 1 << 17
 
@@ -99,8 +99,8 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// resumes returns where a walk may go back to, once for each flow name: to the first rule with a
-// state of that name that does not end the walk, if a rule behind it looks such states up.
+// resumes returns where a walk may go back to, once for each flow name. That is the first rule with
+// a state of that name that does not end the walk, if a rule behind it looks such states up.
 func (p *Program) resumes() (slots []int) {
 	first, last := map[uint8]int{}, map[uint8]int{}
 	anywhere := never

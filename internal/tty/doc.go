@@ -1,4 +1,4 @@
-// Package tty writes text for people: it finds out whether a file is a terminal and how wide that
+// Package tty writes text for people. It finds out whether a file is a terminal and how wide that
 // is, aligns tables, and escapes names from outside so that they cannot control the terminal.
 //
 // Two rules hold everywhere. Output to a pipe or a file does not depend on a terminal width. A name

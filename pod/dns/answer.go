@@ -12,8 +12,8 @@ const (
 	ttl = 5
 	// mostAddrs is how many addresses an answer has.
 	mostAddrs = 32
-	// plainSize is how long an answer over UDP may be for one who does not say more (RFC 1035), and
-	// mostSize what it never exceeds, so that it is not fragmented.
+	// plainSize is how long an answer over UDP may be for one who does not say more (RFC 1035).
+	// mostSize is what it never exceeds, so that it is not fragmented.
 	plainSize, mostSize = 512, 1232
 )
 

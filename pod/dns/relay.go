@@ -26,7 +26,7 @@ const (
 var errNoResolver = errors.New("no resolver of the host answered")
 
 // relay sends a query to the resolvers of the host, one after the other, with an id of its own and
-// from a port of its own, and returns the answer with the id of the query. Both are random: one who
+// from a port of its own. It returns the answer with the id of the query. Both are random: one who
 // does not see the query cannot forge an answer.
 func (s *Server) relay(msg []byte, q *query, tcp bool) ([]byte, error) {
 	servers := s.config.Resolvers()

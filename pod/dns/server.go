@@ -25,7 +25,7 @@ const (
 	// mostConns is how many connections there may be, and podConns how many of one pod.
 	mostConns, podConns = 128, 8
 	// few is how many queries, and connections, a pod may have although all that there may be are
-	// taken: a few pods that ask for what no one answers do not keep the others from names.
+	// taken. So a few pods that ask for what no one answers do not keep the others from names.
 	few = 2
 	// mostQuery is how long a query may be: one question with options and a signature. A connection
 	// with a longer one ends.
