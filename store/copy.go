@@ -11,15 +11,14 @@ import (
 )
 
 // Buckets is how many parts a copy has. Each has a digest of its own, so that comparing two copies
-// costs 256 comparisons and the buckets that differ, and so that a host sends 8 KiB to ask for a
-// difference.
+// costs 256 comparisons and the buckets that differ. A host sends 8 KiB to ask for a difference.
 const Buckets = 256
 
 // Digest identifies the content of a bucket: keys and values, not revisions. A restored store has
 // other revisions for the same content.
 //
-// It is a hash over the ordered hashes of the entries. A sum of hashes would be cheaper to keep,
-// but a host that chooses the values of its own keys could make such sums equal on purpose, and so
+// It is a hash over the ordered hashes of the entries. A sum of hashes would be cheaper to keep.
+// But a host that chooses the values of its own keys could make such sums equal on purpose, and so
 // hide the removal of another one.
 type Digest [sha256.Size]byte
 
@@ -120,7 +119,7 @@ func (c *Copy) Snapshot() Snapshot {
 	return s
 }
 
-// Apply makes the changes of a batch and returns those that changed a value: an entry that is
+// Apply makes the changes of a batch and returns those that changed a value. An entry that is
 // written again with the same value gets its new revision and is not returned.
 func (c *Copy) Apply(b Batch) (changed []Change) {
 	for _, ch := range b.Changes {

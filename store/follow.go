@@ -12,9 +12,9 @@ const (
 	maxPause   = 30 * time.Second
 )
 
-// Pause returns how long to wait after a number of failures in a row, from 1, so that a thousand
-// hosts that lose the same store do not return together: a random part of a growing time. random
-// is in [0, 1).
+// Pause returns how long to wait after a number of failures in a row, from 1. It is a random part
+// of a growing time, so that a thousand hosts that lose the same store do not return together.
+// random is in [0, 1).
 func Pause(failures int, random float64) time.Duration {
 	limit := maxPause
 	if failures < 16 {

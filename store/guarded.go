@@ -25,13 +25,13 @@ type Guard struct {
 
 // Guarded is a copy of the store and, beside it, what the host still enforces and the store does
 // not have any more. That is nothing unless a step would remove more than a third of the keys of a
-// kind, or any of a kind that demands it, and does not explain that. Then its additions are
-// enforced. Its removals are held until they are accepted or the keys come back. An emptied store,
-// or an old backup, must not empty the tables of every host.
+// kind, or any of a kind that demands it, without an explanation. Then its additions are enforced.
+// Its removals are held until they are accepted or the keys come back. An emptied store, or an old
+// backup, must not empty the tables of every host.
 //
 // A step is one batch, or the difference to a whole snapshot. While removals of a kind are held,
-// further ones are added to them, so that a store that empties itself in small steps after a large
-// one does not get further.
+// further ones are added to them. So a store that empties itself in small steps after a large one
+// does not get further.
 type Guarded struct {
 	guard  Guard
 	stored *Copy

@@ -60,19 +60,20 @@ type Txn struct {
 // A name is one key, or a subtree if it ends in a slash (Covers). Errors are those of this package,
 // wrapped, or that of the context.
 type Store interface {
-	// Read returns what is below a name, at a revision or, with 0, at the newest one: then it sees
-	// every transaction that was committed before the call, by any host. It returns ErrCompacted
-	// for a revision that is not kept any more, and ErrBehind for one that does not exist yet.
+	// Read returns what is below a name, at a revision or, with 0, at the newest one. At the newest
+	// one it sees every transaction that was committed before the call, by any host. It returns
+	// ErrCompacted for a revision that is not kept any more, and ErrBehind for one that does not
+	// exist yet.
 	Read(ctx context.Context, name string, revision int64) (Snapshot, error)
 
 	// Watch returns every change below a name after a revision: each transaction as one batch, in
 	// order of revisions, none left out, none twice. It ends with one error, and without one when
 	// the context ends.
 	//
-	// It ends with ErrCompacted when the revision, or changes after it, are not kept any more, with
-	// ErrBehind when the store has not reached the revision (an old backup was restored, or the
-	// store was emptied), and with ErrUnavailable when it cannot be sure for the driver's time of
-	// silence that it still hears of everything.
+	// It ends with ErrCompacted when the revision, or changes after it, are not kept any more. It
+	// ends with ErrBehind when the store has not reached the revision (an old backup was restored,
+	// or the store was emptied). It ends with ErrUnavailable when it cannot be sure for the
+	// driver's time of silence that it still hears of everything.
 	Watch(ctx context.Context, name string, after int64) iter.Seq2[Batch, error]
 
 	// Commit makes a transaction and returns its revision. After ErrUnavailable, or the context's
@@ -114,8 +115,9 @@ func Covers(name, key string) bool {
 	return name == key || strings.HasSuffix(name, "/") && strings.HasPrefix(key, name)
 }
 
-// Check returns an error of ErrInvalid for a transaction that no driver makes: it does nothing, is
-// too large, has a subtree where a key belongs, or changes or compares a key twice.
+// Check returns an error of ErrInvalid for a transaction that no driver makes. Such a transaction
+// does nothing, is too large, has a subtree where a key belongs, or changes or compares a key
+// twice.
 func (t Txn) Check() error {
 	if len(t.Put)+len(t.Delete) == 0 {
 		return fmt.Errorf("%w: it changes nothing", ErrInvalid)

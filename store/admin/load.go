@@ -142,8 +142,8 @@ func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []strin
 }
 
 // checkNames refuses names that this machine has from /etc/services or /etc/protocols. A host that
-// lacks one refuses the version, one may have another number for it, and a weir-store, which reads
-// no such file, lets no host join whose rules have one.
+// lacks one refuses the version, and one may have another number for it. A weir-store reads no such
+// file, and lets no host join whose rules have one.
 func (l *Loading) checkNames() error {
 	if _, err := l.Parse(l.Name, l.Text); err != nil {
 		return err

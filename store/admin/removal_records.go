@@ -16,9 +16,9 @@ const (
 )
 
 // signRemovalRecords signs the removal records again that hosts believe by the list before and
-// would not believe by the next one: a host that joins later would accept the certificates of
-// removed hosts. They get a signature that both lists accept, so a change of the list may fail
-// behind it.
+// would not believe by the next one. Otherwise a host that joins later would accept the
+// certificates of removed hosts. They get a signature that both lists accept, so a change of the
+// list may fail behind it.
 func (st *state) signRemovalRecords(ctx context.Context, s store.Store, by Signer,
 	before, next cluster.KeyList) error {
 	if !before.Locked() || !next.Locked() {

@@ -98,8 +98,7 @@ func (c *Client) State() State {
 }
 
 // order returns the addresses in the order in which a host tries them: by the hash of its name with
-// theirs, so that hosts spread evenly, and so that the hosts of one that ends spread over all
-// others.
+// theirs. So hosts spread evenly, and the hosts of one that ends spread over all others.
 func order(name string, addresses []string) []string {
 	weight := func(address string) string {
 		sum := sha256.Sum256([]byte(name + "\x00" + address))

@@ -35,7 +35,7 @@ type Joined struct {
 }
 
 // Do joins. The context bounds it. After an error that is not weir-store's answer the host may be a
-// member or not: then Do with the same keys, a new token and Old as the same key makes sure.
+// member or not. Then Do with the same keys, a new token and Old as the same key makes sure.
 func (j Join) Do(ctx context.Context) (*Joined, error) {
 	conn, err := secure(ctx, identity.JoinTLS(j.Token.CA), j.Dial, j.Address)
 	if err != nil {

@@ -125,7 +125,7 @@ func (s *session) hello(ctx context.Context, cluster string) error {
 }
 
 // attentive is a connection that ends when nothing arrives for the time of silence, or a little
-// less: the deadline moves in steps, since each costs as much as a short read. A large frame on a
+// less. The deadline moves in steps, since each costs as much as a short read. A large frame on a
 // slow line may take longer than that.
 type attentive struct {
 	conn    net.Conn

@@ -141,7 +141,7 @@ func (d *Desired) Node(name string) *Node {
 }
 
 // SetSeen says which head was the highest that the host had seen, and its last confirmed one, after
-// the copy on the disk was read: a copy that lost its end must not bring an older version.
+// the copy on the disk was read. A copy that lost its end must not bring an older version.
 func (d *Desired) SetSeen(highest Number, confirmed *Head) {
 	if d.trust.Head.Compare(highest) < 0 {
 		d.trust.Head, d.head = highest, confirmed
@@ -163,9 +163,9 @@ func (d *Desired) Revoked() []Serial {
 	return slices.SortedFunc(maps.Keys(d.revoked), Serial.Compare)
 }
 
-// LastGood returns the good values that the copy alone does not give back, ordered by key: those of
-// keys whose last value was refused and, while a certificate is refused, perhaps because another
-// host was there before, all certificates. A start gives them to Load.
+// LastGood returns the good values that the copy alone does not give back, ordered by key. These
+// are those of keys whose last value was refused. While a certificate is refused, perhaps because
+// another host was there before, they are also all certificates. A start gives them to Load.
 func (d *Desired) LastGood() (all []store.Entry) {
 	kept := maps.Clone(d.kept)
 	if len(d.waiting) > 0 {
@@ -380,8 +380,8 @@ func (d *Desired) keep(key string, v *value) {
 }
 
 // mayKeep reports whether there is space for the good value of pods or of a table beside the last
-// one, which is refused. The copy does not count it: an attacker in the store could fill the memory
-// of every host with good values, each of which it replaces by one that is refused. It gains
+// one, which is refused. The copy does not count it. So an attacker in the store could fill the
+// memory of every host with good values, each of which it replaces by one that is refused. It gains
 // nothing when the good value is dropped, since it may write an empty one. Of other keys there are
 // few.
 func (d *Desired) mayKeep(key string, v *value) bool {

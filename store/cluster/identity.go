@@ -7,7 +7,7 @@ import (
 )
 
 // maxStores is how many addresses of weir-stores there are at most. Each that does not answer costs
-// a host seconds, and the list has no signature: with any number an attacker in the store could
+// a host seconds, and the list has no signature. With any number an attacker in the store could
 // keep hosts for days from trying those that they know from their invitation.
 const maxStores = 64
 

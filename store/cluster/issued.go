@@ -66,7 +66,7 @@ func (i *Issued) Revoke(which func(IssuedCertificate) bool) (revoked int) {
 }
 
 // MaxRevoked is how many serial numbers a host or a weir-store keeps that were revoked without a
-// signature: they stay for ever, and one who controls the store can write any number.
+// signature. They stay for ever, and one who controls the store can write any number.
 const MaxRevoked = 1 << 20
 
 // RevokedOthers returns the serial numbers that an entry of the store names as revoked, of admins

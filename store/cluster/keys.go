@@ -1,6 +1,6 @@
-// Package cluster is what the keys of the store mean: where things lie, who writes them, how the
-// rules of several scopes become those of one host, and which range of addresses a host gets.
-// docs/design/0008-cluster.md is the page to it. Everything but Claim is pure.
+// Package cluster is what the keys of the store mean. It says where things lie, who writes them,
+// how the rules of several scopes become those of one host, and which range of addresses a host
+// gets. docs/design/0008-cluster.md is the page to it. Everything but Claim is pure.
 package cluster
 
 import (
@@ -45,8 +45,9 @@ const (
 // maxName is how long the name of a host, role or table may be, as for a label of DNS.
 const maxName = 63
 
-// CheckName returns an error for a name that cannot be part of a key: it has other characters than
-// a-z, 0-9, "-", "_" and ".", does not begin with a letter or digit, or is too long.
+// CheckName returns an error for a name that cannot be part of a key. Such a name has other
+// characters than a-z, 0-9, "-", "_" and ".", does not begin with a letter or digit, or is empty or
+// too long.
 func CheckName(name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("the name %q has %d characters, 1 to %d are possible", name, len(name),

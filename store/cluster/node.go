@@ -186,7 +186,7 @@ func (r *RemovalRecord) Check() error {
 	return ascending("serials", r.Serials, Serial.Compare)
 }
 
-// Add adds serial numbers. If there is no space for all, earlier ones give way: without the rules
+// Add adds serial numbers. If there is no space for all, earlier ones give way. Without the rules
 // lock an attacker in the store may have written them, and a removal has to be possible.
 func (r *RemovalRecord) Add(revoked []Serial) {
 	r.Serials = r.Serials[:min(len(r.Serials), max(0, maxRemoved-len(revoked)))]

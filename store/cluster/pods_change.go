@@ -3,7 +3,7 @@ package cluster
 import "bytes"
 
 // The frame of a document of pods, and what is between two pods. In a document of the one form that
-// it has, the latter is nowhere else: a quote in a text has a backslash before it, and pods are the
+// it has, the latter is nowhere else. A quote in a text has a backslash before it, and pods are the
 // only objects in a list.
 const (
 	podsBegin   = `{"version":1,"pods":[`

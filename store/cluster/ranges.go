@@ -25,8 +25,8 @@ type Pool struct {
 }
 
 // Owner is the owner of a range, or the last one. It is a reservation, not a lease: nothing but a
-// removal of the host releases it, and a released range stays known, so that its host gets it back
-// and others get it last.
+// removal of the host releases it. A released range stays known, so that its host gets it back and
+// others get it last.
 type Owner struct {
 	Range    netip.Prefix `json:"-"`
 	Name     string       `json:"name"`
@@ -89,7 +89,7 @@ func (p Pool) Choose(name string, owners []Owner) (Owner, error) {
 		p.Supernet, p.Bits, ErrExhausted)
 }
 
-// better prefers a range that is not released, then the smaller address: a host has one range of a
+// better prefers a range that is not released, then the smaller address. A host has one range of a
 // pool, but the answer must not depend on the order of owners.
 func better(a, b *Owner) bool {
 	if a.Released != b.Released {
@@ -170,7 +170,7 @@ func (p Pool) at(n uint64) netip.Prefix {
 }
 
 // owners reads the owners of all ranges. What is not a range has none, and a range with a value
-// that cannot be read has one without a name: what an attacker in the store has written there must
+// that cannot be read has one without a name. What an attacker in the store has written there must
 // not keep hosts from being removed.
 func owners(s store.Snapshot) (list []Owner) {
 	for _, e := range s.Entries {

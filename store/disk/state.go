@@ -18,7 +18,7 @@ type State struct {
 }
 
 // RemoveOtherCluster removes what the host kept of another cluster than the one that it has joined
-// by now: the epoch, the versions and the keys of administrators of that one would refuse all that
+// by now. The epoch, the versions and the keys of administrators of that one would refuse all that
 // this one has. It comes before Open.
 func RemoveOtherCluster(dir string, joined cluster.Serial) error {
 	l, err := ReadLocal(dir)

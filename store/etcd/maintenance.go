@@ -156,7 +156,7 @@ func (m *Maintenance) freeSpace(ctx context.Context, now *clientv3.StatusRespons
 const defragKey = "/weir/defragment"
 
 // defragment gives free pages back. The member answers nothing until what is in use was written
-// again, so one member does that at a time, and another one that wants to leaves it to a later
+// again. So one member does that at a time, and another one that wants to leaves it to a later
 // look. With an alarm etcd takes no lock. It takes no other writes either, so no member waits then.
 func (m *Maintenance) defragment(ctx context.Context, alarm bool) error {
 	if alarm {

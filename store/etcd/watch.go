@@ -17,9 +17,9 @@ import (
 // etcd's client waits for ever when the member does not answer, or is cut off from the others
 // (etcd#8980). So the watch asks for progress three times in the time of silence, demands a member
 // with a leader, and ends when it hears nothing. A watch from a revision that the store has not
-// reached waits for it without a word, or delivers what is older (etcd#20221): every answer has the
+// reached waits for it without a word, or delivers what is older (etcd#20221). Every answer has the
 // store's revision, which is compared. A watch that begins behind the newest revision gets no
-// answer about its progress until something changes (mvcc.progressIfSync), so it begins with the
+// answer about its progress until something changes (mvcc.progressIfSync). So it begins with the
 // revision that the caller has, whose changes are left out. A deletion at the revision of a
 // compaction may be lost (etcd#18089, etcd#19179; Debian 12 has such a version): before the first
 // delivery the revision where the watch begins must still be readable.

@@ -11,10 +11,10 @@ import (
 )
 
 // What a certificate of a host or a feed may write and read. The store keeps what was written for a
-// minute at least, in a database of 1 GiB: without a limit one stolen host fills that within a
-// minute, and then it takes no change from anyone, not even the removal of that host. A chunk of 32
-// pods has about 5 KiB, so a host replaces six pods a second for ever, and some thousand at once.
-// What is read costs processor time of etcd and of weir-store.
+// minute at least, in a database of 1 GiB. Without a limit one stolen host fills that within a
+// minute. Then the database takes no change from anyone, not even the removal of that host. A chunk
+// of 32 pods has about 5 KiB, so a host replaces six pods a second for ever, and some thousand at
+// once. What is read costs processor time of etcd and of weir-store.
 const (
 	writeRate = 32 << 10 // bytes in a second
 	hostBurst = 16 << 20 // bytes at once

@@ -45,7 +45,7 @@ const (
 	maxBackupLine = 2 << 20
 )
 
-// Backup writes the content of the store at one revision, except invitations: a reader of the
+// Backup writes the content of the store at one revision, except invitations. A reader of the
 // backup must not be able to join, and a restored invitation would let a token be used again. It
 // returns the keys of what it leaves out beside that, since no restore could write it.
 func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, leftOut []string,

@@ -14,7 +14,7 @@ import (
 )
 
 // Certificates are the certificates of hosts, by name, that the CA has signed, as a store host
-// knows them without the store. They bind a name to a key and to ranges: an attacker in the store
+// knows them without the store. They bind a name to a key and to ranges. An attacker in the store
 // can delete a certificate there, put an earlier one back, or revoke it without the rules lock, but
 // then the name is not free. It is when the CA has signed the removal record.
 type Certificates map[string]Certificate
@@ -119,7 +119,7 @@ func (j *Joiner) certificates(name string) (all []cluster.Node, revision int64, 
 }
 
 // ownKeys returns an error if another host has one of the keys. Public keys are public, and of two
-// hosts with one key others accept the one that they see first: a host that joined with the key of
+// hosts with one key others accept the one that they see first. A host that joined with the key of
 // another one would take its place at every host that comes later.
 func (j *Joiner) ownKeys(r *request) error {
 	for e := range j.known.hosts.All() {

@@ -3,7 +3,7 @@ package members
 import "github.com/weirnet/weir/store/cluster"
 
 // Epoch returns the epoch that hosts are in, as a store host knows it that knew another one before,
-// 0 for none: that of the identity or, if hosts demand signatures, of the signed version. An
+// 0 for none. It is that of the identity or, if hosts demand signatures, of the signed version. An
 // attacker in the store may have written the last one that there is.
 func Epoch(known uint64, doc *cluster.Identity, head *cluster.Head, admins []cluster.Key) (
 	uint64, error) {

@@ -243,7 +243,7 @@ func (j *Joiner) public() cluster.Key {
 }
 
 // prepare returns the part of the transaction that does not depend on the version of the rules and
-// on the ranges: the use of the token, and the change of the members.
+// on the ranges. That is the use of the token, and the change of the members.
 func (j *Joiner) prepare(r *request, invite cluster.Invite, members store.Snapshot) (t store.Txn,
 	err error) {
 	if invite.Uses--; invite.Uses == 0 {

@@ -100,7 +100,7 @@ type backup struct {
 }
 
 // What to do about a backup with a version that hosts would refuse, and about one with a document
-// of a later Weir, which an attacker in the store can write as well.
+// of a later Weir. An attacker in the store can write such a document as well.
 const (
 	otherBackup = "take an earlier backup, the copy of a host (weir cluster init --from-copy)"
 	otherRules  = otherBackup + ", or restore without the rules (-without-rules), which hosts keep"

@@ -10,8 +10,8 @@ import (
 )
 
 // replaceKeys has the list of keys that this host believes take the place of what an attacker in
-// the store has written, or of what an older backup has, with those before it, by which hosts
-// follow that were away. If this host knows of no keys, there are none, and no one signs.
+// the store has written, or of what an older backup has. The lists before it come along, by which
+// hosts follow that were away. If this host knows of no keys, there are none, and no one signs.
 func (b *backup) replaceKeys(why error) error {
 	b.entries = slices.DeleteFunc(b.entries, func(e store.Entry) bool {
 		return e.Key == cluster.KeysKey

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// phases is how many parts the connections have as far as progress concerns them: those of one part
+// phases is how many parts the connections have as far as progress concerns them. Those of one part
 // get it together, which costs less than one by one, and not all at once.
 const phases = 8
 

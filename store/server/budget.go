@@ -108,7 +108,8 @@ func (s *Server) databaseFull() int {
 // hasSpace returns an error for a transaction that takes space which is reserved for others. At its
 // quota etcd takes nothing, not even the removal of the host that has filled it, and no one follows
 // a copy that is too large. A value that is not longer than the one before is taken, so that what
-// is gone can be said, unless the database is full: it leaves the one before in the history.
+// is gone can be said. It is not taken if the database is full, because it leaves the one before in
+// the history.
 func (c *conn) hasSpace(t store.Txn, by Admission) error {
 	if by.FillLimit == nil {
 		return nil

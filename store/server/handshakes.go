@@ -8,7 +8,7 @@ import (
 )
 
 // begin notes a connection that has not proved who it is. When there are too many, one ends, the
-// oldest of the address that has most of them: one who opens connections, silent or not and at any
+// oldest of the address that has most of them. One who opens connections, silent or not and at any
 // rate, keeps no other address out.
 func (s *Server) begin(raw net.Conn) bool {
 	s.mu.Lock()

@@ -24,7 +24,7 @@ func blocksOf[T interface{ asBlock() *block }](all []T) []*block {
 }
 
 // unsent bounds the memory of what connections take slowly. Copy and log are bounded, but a
-// connection keeps its blocks until it has written them, when the store has others by then: in a
+// connection keeps its blocks until it has written them, when the store has others by then. In a
 // store that changes, each slow one would keep almost a copy of its own. Beyond the bound the
 // slowest connection ends. Its host comes back, and gets what differs by then.
 type unsent struct {

@@ -192,8 +192,8 @@ func (m Result) Encode() []byte {
 	return finish(appendPacked(b, appendEntries(nil, m.Entries)))
 }
 
-// Results returns a snapshot as frames. It makes one when it is asked for, and clears its entries:
-// a client may take long to take all of them, and what it has taken is not in memory meanwhile.
+// Results returns a snapshot as frames. It makes one when it is asked for, and clears its entries.
+// A client may take long to take all of them, and what it has taken is not in memory meanwhile.
 func Results(number uint64, s store.Snapshot) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for more := true; more; {

@@ -18,12 +18,13 @@ type Change struct {
 	Delta Delta
 }
 
-// Delta is a value as what differs from the value that the key had before: a host that has that one
+// Delta is a value as what differs from the value that the key had before. A host that has that one
 // copies most of it instead of expanding the whole again.
 //
-// It has the lengths of both values, the CRC-32C of the later one (4 bytes, big endian), and steps:
-// how much of the earlier value is left out, how much of it is copied, and bytes that follow. Steps
-// go forward only, so a value is never larger than the one before and its delta together.
+// It has the lengths of both values, the CRC-32C of the later one (4 bytes, big endian), and steps.
+// A step is how much of the earlier value is left out, how much of it is copied, and bytes that
+// follow. Steps go forward only, so a value is never larger than the one before and its delta
+// together.
 type Delta []byte
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -13,15 +13,15 @@ const tcpRTOMax = 44
 const rtoMax = 1000 // ms
 
 // probing finds out within seconds that the other side of a connection is gone and could not say
-// so: a host that was cut off while weir-store ended hears of it after its return. It asks only
+// so. So a host that was cut off while weir-store ended hears of it after its return. It asks only
 // while nothing arrives.
 var probing = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second,
 	Count: 13}
 
 // SetTCPOptions prepares a connection between weir-store and a host. What was sent while the host
-// was cut off arrives within a second of its return: without it TCP doubles its pauses, and a host
-// that was away for ten seconds hears the news up to ten seconds late. A kernel before 6.15 refuses
-// that, which SetTCPOptions reports; the connection works all the same.
+// was cut off arrives within a second of its return. Without these options TCP doubles its pauses,
+// and a host that was away for ten seconds hears the news up to ten seconds late. A kernel before
+// 6.15 refuses that, which SetTCPOptions reports; the connection works all the same.
 func SetTCPOptions(conn net.Conn) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

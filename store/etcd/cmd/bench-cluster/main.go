@@ -1,10 +1,10 @@
-// Bench-cluster measures weir-store with many hosts: the real program with its embedded etcd, and
-// hosts in this process with the real client, real TLS connections, and a whole copy each, with its
-// guard. They leave out what a host does with a change afterwards: the checks of package cluster,
-// the tables and the disk. One host is measured alone with the checks. Bare etcd watches in the
-// same run are the peer. As root it also measures hosts that enforce rules in the kernel, with
-// packets. It prints Markdown tables. The last line is the worst ratio of a target to what was
-// measured.
+// Bench-cluster measures weir-store with many hosts. It runs the real program with its embedded
+// etcd. The hosts are in this process with the real client, real TLS connections, and a whole copy
+// each, with its guard. They leave out what a host does with a change afterwards: the checks of
+// package cluster, the tables and the disk. One host is measured alone with the checks. Bare etcd
+// watches in the same run are the peer. As root it also measures hosts that enforce rules in the
+// kernel, with packets. It prints Markdown tables. The last line is the worst ratio of a target to
+// what was measured.
 package main
 
 import (

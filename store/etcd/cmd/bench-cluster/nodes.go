@@ -154,7 +154,7 @@ type policy struct {
 const firstPort, ports = 9000, 2
 
 // rulesFor is a version of 100 rules that lets UDP to one port in. The answers belong to a flow
-// that the version lets in, or do not leave: an answer that is on its way when the rule goes would
+// that the version lets in, or do not leave. An answer that is on its way when the rule goes would
 // begin a flow of its own by rule 20, and let the probes in again.
 func rulesFor(port int) string {
 	var t strings.Builder

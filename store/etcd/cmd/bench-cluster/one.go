@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
-// one measures a host alone, with the checks that the simulated hosts leave out: what it keeps of
-// each pod of other hosts, and what it does for a change of one, from the frame on. It runs when
-// nothing follows.
+// one measures a host alone, with the checks that the simulated hosts leave out. It measures what
+// the host keeps of each pod of other hosts, and what it does for a change of one, from the frame
+// on. It runs when nothing follows.
 func (b *bench) one(f *fleet, _ store.Store, _ int64) error {
 	f.stop()
 	key, err := identity.CAKey(f.ca.Certificate())

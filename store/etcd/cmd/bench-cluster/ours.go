@@ -45,7 +45,7 @@ func (b *bench) ours() error {
 
 // warm takes as much memory from the kernel as the hosts have, and frees it for them. Each is a
 // process of its own outside of this measurement, and has the memory already that it needs for a
-// change: here a thousand of them would fault pages in for hundreds of thousands of changes.
+// change. Here a thousand of them would fault pages in for hundreds of thousands of changes.
 func warm() {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

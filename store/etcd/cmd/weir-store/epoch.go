@@ -19,8 +19,8 @@ import (
 // keepEvery is how often the epoch and the list of keys are looked at.
 const keepEvery = time.Minute
 
-// keep has this host know the epoch, so that a backup that is restored begins a later one, and the
-// list of keys, so that it has seen the first one before it invites.
+// keep has this host know the epoch, so that a backup that is restored begins a later one. It also
+// has it know the list of keys, so that it has seen the first one before it invites.
 func (h home) keep(ctx context.Context, s store.Store, complain func(error)) error {
 	for {
 		if err := h.keepOnce(ctx, s); err != nil && ctx.Err() == nil {

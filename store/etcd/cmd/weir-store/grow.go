@@ -285,7 +285,7 @@ func answers(ctx context.Context, at string) bool {
 }
 
 // addLearner adds a learner. etcd refuses that for some seconds after another change. It also makes
-// the number of a member of its address and of the present second: in the second in which the last
+// the number of a member of its address and of the present second. In the second in which the last
 // one at this address was added, that number is that of a removed member, which cannot be found.
 func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.MemberAddResponse,
 	error) {
