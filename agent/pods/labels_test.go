@@ -21,12 +21,12 @@ type tableStore struct {
 	calls   int
 }
 
-var errTableStore = errors.New("no space")
+var errNoSpace = errors.New("no space")
 
 func (s *tableStore) call() error {
 	s.calls++
 	if s.refuses == s.calls || s.refuses < s.calls && s.calls <= s.until {
-		return errTableStore
+		return errNoSpace
 	}
 	return nil
 }
@@ -191,28 +191,29 @@ func (b *webTable) others(add bool, addrs ...string) {
 	}
 }
 
-// fullShelf is a tableStore that has no place for one table; with keeps it has one for own pods.
-type fullShelf struct {
+// fullTableStore is a tableStore that has no place for one table. With keeps it has one for own
+// pods.
+type fullTableStore struct {
 	*tableStore
 	refused string
 	keeps   bool
 }
 
-func (s *fullShelf) LabelsWithoutPlace(tables []string, _ int) ([]string, error) {
+func (s *fullTableStore) LabelsWithoutPlace(tables []string, _ int) ([]string, error) {
 	if s.keeps && s.tables[s.refused] == nil && slices.Contains(tables, s.refused) {
 		return []string{s.refused}, nil
 	}
 	return nil, nil
 }
 
-func (s *fullShelf) SetTable(name string, entries []rule.TableEntry) error {
+func (s *fullTableStore) SetTable(name string, entries []rule.TableEntry) error {
 	if name == s.refused && !s.keeps {
-		return errTableStore
+		return errNoSpace
 	}
 	return s.tableStore.SetTable(name, entries)
 }
 
-func (s *fullShelf) AddTable(name string, e rule.TableEntry) error {
+func (s *fullTableStore) AddTable(name string, e rule.TableEntry) error {
 	if s.tables[name] == nil { // as engines do
 		return s.SetTable(name, []rule.TableEntry{e})
 	}
@@ -222,13 +223,13 @@ func (s *fullShelf) AddTable(name string, e rule.TableEntry) error {
 // TestOnlyWhatFailsIsRepeated: a table that the engine does not take leaves its own changes to be
 // made again, and not those of others.
 func TestOnlyWhatFailsIsRepeated(t *testing.T) {
-	s := &fullShelf{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=1", false}
+	s := &fullTableStore{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=1", false}
 	l := newLabels(s, func() {})
 	address := netip.MustParseAddr("10.0.2.1")
 	refused := cluster.Label{Table: "job=1", Addr: address}
 	changes := map[cluster.Label]bool{refused: true, {Table: "app=web", Addr: address}: true,
 		{Table: "app=db", Addr: address}: true}
-	if err := l.setOthers(changes); !errors.Is(err, errTableStore) {
+	if err := l.setOthers(changes); !errors.Is(err, errNoSpace) {
 		t.Error(err)
 	}
 	if !maps.Equal(changes, map[cluster.Label]bool{refused: true}) {
@@ -243,10 +244,10 @@ func TestOnlyWhatFailsIsRepeated(t *testing.T) {
 	}
 }
 
-// TestPlacesOfOwnLabels: a label of other hosts for which the engine has no place but those that
-// it keeps for the host's own pods comes with the first own pod that has it, or with a rule.
+// TestPlacesOfOwnLabels: the engine has no place for a label of other hosts but those that it keeps
+// for the host's own pods. The label comes with the first own pod that has it, or with a rule.
 func TestPlacesOfOwnLabels(t *testing.T) {
-	s := &fullShelf{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
+	s := &fullTableStore{&tableStore{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
 	l := newLabels(s, func() {})
 	others := func(table string, changes map[string]bool) {
 		t.Helper()
