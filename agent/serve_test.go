@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/internal/pipenet"
 )
 
-// TestCloseWaitsForNoClient: the end of the API is clean, and comes in time, also when a client
-// reads no event of its stream, or does not send the body that it has announced.
+// TestCloseWaitsForNoClient: the end of the API is clean, and comes in time. This holds also when a
+// client reads no event of its stream, or does not send the body that it has announced.
 func TestCloseWaitsForNoClient(t *testing.T) {
 	for name, c := range map[string]struct {
 		request string

@@ -124,7 +124,7 @@ func (m *coalescer) written(t testing.TB, k int) [][]byte {
 	return cutAll(t, whole, o)
 }
 
-// TestCoalesce segments GSO packets and wants them coalesced again: what the filter sees has the
+// TestCoalesce segments GSO packets and wants them coalesced again. What the filter sees has the
 // fields of the whole, and what the kernel is given can be cut into the same packets.
 func TestCoalesce(t *testing.T) {
 	m := newCoalescer()

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// initiation is a message that begins a handshake with the owner of a public key, as far as a
-// sender can make it who knows nothing but that key: mac1 is right, the rest is noise.
+// initiation is a message that begins a handshake with the owner of a public key. It is as a sender
+// can make it who knows nothing but that key: mac1 is right, the rest is noise.
 func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
 	t.Helper()
 	p := make([]byte, sizeInitiation)

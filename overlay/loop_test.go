@@ -11,9 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestRoutingLoop: a peer that claims to be reached at an address that is routed into the tunnel,
-// or that moves there with a forged source, does not have the encrypted packets encrypted again,
-// over and over.
+// TestRoutingLoop: a peer claims to be reached at an address that is routed into the tunnel, or
+// moves there with a forged source. The encrypted packets are not encrypted again, over and over.
 func TestRoutingLoop(t *testing.T) {
 	for name, addr := range map[string]string{"IPv4": "10.96.0.9:51820",
 		"IPv6": "[fd96::9]:51820"} {

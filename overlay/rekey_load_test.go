@@ -10,8 +10,8 @@ import (
 // sockets are closed and opened again and again. Closing waits for the goroutine that receives, so
 // that one must never wait for the sockets.
 //
-// The node whose port changes says so with a packet: a peer learns an endpoint from what comes
-// from there and from nothing else, so a peer that is silent would not be found again.
+// The node whose port changes says so with a packet. A peer learns an endpoint from what comes from
+// there and from nothing else, so a peer that is silent would not be found again.
 func TestLongRekeysUnderLoad(t *testing.T) {
 	if hurry(t) {
 		return

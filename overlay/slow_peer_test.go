@@ -78,8 +78,8 @@ func TestSlowPeer(t *testing.T) {
 }
 
 // TestSlowStrangers: neither cookies nor answers to probes take space in the socket by which
-// handshakes leave, nor wait for space: a host that asks for them from behind a slow link would
-// hold up the handshakes of all peers, and the goroutine that receives.
+// handshakes leave, nor wait for space. Otherwise a host that asks for them from behind a slow link
+// would hold up the handshakes of all peers, and the goroutine that receives.
 func TestSlowStrangers(t *testing.T) {
 	a, slow, fast, slowDown := slowLab(t)
 	echo(t, a, slow, 100)

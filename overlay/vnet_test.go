@@ -80,7 +80,7 @@ func TestFits(t *testing.T) {
 
 func newPackets() []tun.ReadPacket { return make([]tun.ReadPacket, batchSize) }
 
-// TestReadFrames reads packets from a socket pair in place of the interface: small ones come
+// TestReadFrames reads packets from a socket pair in place of the interface. Small ones come
 // together, and a GSO packet that does not fit behind them comes with the next read.
 func TestReadFrames(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestWaitingIsBounded is a model test: what waits for a session are the newest packets, in order
-// and untouched, at most so many and so many bytes, none longer than a handshake is tried; all
-// others are counted, once, by what became of them.
+// TestWaitingIsBounded is a model test. What waits for a session are the newest packets, in order
+// and untouched. There are at most so many and so many bytes, and none longer than a handshake is
+// tried; all others are counted, once, by what became of them.
 func TestWaitingIsBounded(t *testing.T) {
 	var all waitCounts
 	w := waiting{all: &all}

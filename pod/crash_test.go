@@ -32,8 +32,8 @@ func (b *fixture) crash(at int, f func() error) (steps []string) {
 }
 
 // TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that
-// the next one does not remove, and each OnAttach is followed by an OnDetach unless the pod is in
-// the list.
+// the next one does not remove. Each OnAttach is followed by an OnDetach unless the pod is in the
+// list.
 func TestCrashAtEachStep(t *testing.T) {
 	b := newFixture(t)
 	labels := map[string]bool{} // as the kernel's tables: they outlive the process

@@ -33,9 +33,9 @@ func (b *fixture) startAgain() (reported []error) {
 	return reported
 }
 
-// TestDamagedRecordLeavesThePodAlone: whatever happens to a pod's record, the next start succeeds,
-// the pod keeps its interface, addresses and fast path, no other pod gets its addresses, the record
-// is kept and reported; a detach then removes everything.
+// TestDamagedRecordLeavesThePodAlone: whatever happens to a pod's record, the next start succeeds.
+// The pod keeps its interface, addresses and fast path, and no other pod gets its addresses. The
+// record is kept and reported; a detach then removes everything.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	b := newFixture(t)
 	p, node := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})

@@ -111,8 +111,8 @@ func TestFailedDetachAsyncIsRetried(t *testing.T) {
 	}
 }
 
-// TestEveryFailureToEndIsReported: the node hears of a pod that cannot be taken away, and tries
-// again, not the caller alone: a runtime may not ask again, and the pod is in no list any more.
+// TestEveryFailureToEndIsReported: the node, not the caller alone, hears of a pod that cannot be
+// taken away, and tries again. A runtime may not ask again, and the pod is in no list any more.
 func TestEveryFailureToEndIsReported(t *testing.T) {
 	b := newFixture(t)
 	var reported error

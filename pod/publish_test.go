@@ -109,8 +109,8 @@ func TestPortAskedForTwice(t *testing.T) {
 	}
 }
 
-// TestDeadPodAtTheStart: a pod that ended while no Manager ran is removed at the start, and the
-// ports of those that live stay published meanwhile: the fast path ends connections through others.
+// TestDeadPodAtTheStart: a pod that ended while no Manager ran is removed at the start. The ports
+// of those that live stay published meanwhile: the fast path ends connections through others.
 func TestDeadPodAtTheStart(t *testing.T) {
 	b := newFixture(t)
 	names := []string{"one", "two"}

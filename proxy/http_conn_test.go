@@ -54,8 +54,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 }
 
 // TestClientThatStopsInABody: the connection of a client that does not send the rest of its request
-// is closed, whether a server waits for the rest, the proxy has refused the request, or the HTTP
-// server answers it without the proxy's handler.
+// is closed. A server may wait for the rest, the proxy may have refused the request, or the HTTP
+// server may answer it without the proxy's handler.
 func TestClientThatStopsInABody(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

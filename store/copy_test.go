@@ -28,8 +28,8 @@ func values(entries []Entry) map[string]string {
 	return m
 }
 
-// TestDiff: the difference of two random copies makes the one the other, names no key that is the
-// same in both, and is empty exactly if all digests are equal, whatever the revisions.
+// TestDiff: the difference of two random copies makes the one the other, and names no key that is
+// the same in both. It is empty exactly if all digests are equal, whatever the revisions.
 func TestDiff(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -98,7 +98,7 @@ add 200 allow tcp from me to any setup keep-state out
 add 65000 deny ip from any to any
 `
 
-// TestAdoption: connections that are open when the first denying rules come into force continue if
+// TestAdoption: connections are open when the first denying rules come into force. They continue if
 // the rules would have allowed their first packet, idle and busy ones, from outside and from
 // inside, in both families; others are cut off.
 func TestAdoption(t *testing.T) {

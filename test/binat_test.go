@@ -7,9 +7,9 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// TestBinat: by weir.toml a server behind the host has addresses of it for itself, one of the
-// host's and one that is only routed to it, in both directions, also without the agent. The only
-// address of an interface is not given away, and no other element waits for that.
+// TestBinat: by weir.toml a server behind the host has addresses of the host for itself, one of the
+// host's and one that is only routed to it. It has them in both directions, also without the agent.
+// The only address of an interface is not given away, and no other element waits for that.
 func TestBinat(t *testing.T) {
 	t.Parallel()
 	h := newForwardLab(t)

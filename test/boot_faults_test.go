@@ -62,7 +62,7 @@ var faultyBoots = []faultyBoot{
 }
 
 // faultyBoots starts the unit as a boot does, with nothing in the kernel, with one fault after the
-// other: what is denied never gets in, what is allowed does when there is an agent, the status
+// other. What is denied never gets in, and what is allowed does when there is an agent. The status
 // reports the fault, and after the repair the node is healthy. A peer's name is never found: there
 // is no DNS.
 func (m *machine) faultyBoots(client *nstest.Node, closed *prober) {

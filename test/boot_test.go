@@ -164,8 +164,8 @@ func (b *bootTraffic) continues(when string) {
 }
 
 // TestLongPackageBooted: on a machine with a running systemd the package installs, starts when it
-// is enabled, is watched, leaves traffic flowing and protected when it stops, enforces the rules
-// from the boot on before the network is up, and is removed without a trace.
+// is enabled, and is watched. It leaves traffic flowing and protected when it stops. It enforces
+// the rules from the boot on before the network is up, and is removed without a trace.
 func TestLongPackageBooted(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn", "nginx", "curl", "setpriv")
 	t.Parallel()
@@ -378,8 +378,8 @@ systemctl start weir-proxy`)
 	other.wait()
 }
 
-// failedStarts starts the unit with files that it cannot use, on a host without rules: the
-// host is closed, and as soon as the files are right the unit runs, however often it has failed.
+// failedStarts starts the unit with files that it cannot use, on a host without rules. The host is
+// closed, and as soon as the files are right the unit runs, however often it has failed.
 func (m *machine) failedStarts(closed *prober) {
 	m.t.Helper()
 	m.run("sh", "-c",

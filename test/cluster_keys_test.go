@@ -149,7 +149,7 @@ func (k *cluster) accepts(h *podHost, n desired.Number) {
 }
 
 // TestLongSignedRules: a version that an administrator of the list has signed is in force on all
-// hosts. One that an attacker in etcd has written is not: each host says so, also after a start and
+// hosts. One that an attacker in etcd has written is not. Each host says so, also after a start and
 // if it joined later, and no command of an administrator signs it. A key that is taken off the list
 // signs nothing any more.
 func TestLongSignedRules(t *testing.T) {

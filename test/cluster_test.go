@@ -93,7 +93,7 @@ func (k *cluster) join(name string, h *podHost) {
 	})
 }
 
-// joinWithoutTunnel is join of a host whose port of the tunnel another program has: until that
+// joinWithoutTunnel is join of a host whose port of the tunnel another program has. Until that
 // ends, the ranges of the others are unreachable, so that nothing leaves in the clear.
 func (k *cluster) joinWithoutTunnel(name string, h *podHost) {
 	k.t.Helper()

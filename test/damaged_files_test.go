@@ -29,8 +29,8 @@ func stateFiles(t *testing.T, state string) map[string][]byte {
 }
 
 // TestEveryFileDamaged starts the agent with all files of its state damaged at once, in one way
-// after the other, and with a peer whose name cannot be resolved: it starts, and what the rules
-// deny and allow, by names of pods and labels too, is denied and allowed at every moment.
+// after the other, and with a peer whose name cannot be resolved. It starts. What the rules deny
+// and allow, by names of pods and labels too, is denied and allowed at every moment.
 func TestEveryFileDamaged(t *testing.T) {
 	t.Parallel()
 	damageEveryFile(t, "garbage", "newer", "cut at 4/8")

@@ -65,7 +65,7 @@ func (d *smallDisk) readOnly() (undo func()) {
 }
 
 // readOnly makes a directory read-only by a mount of it over itself. To remount its file system
-// fails while a file is open for writing, and every process that a parallel test starts has for a
+// fails while a file is open for writing. Every process that a parallel test starts has for a
 // moment, until exec, what this one writes.
 func readOnly(dir string) (unmount func() error, err error) {
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {

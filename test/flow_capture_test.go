@@ -22,7 +22,7 @@ import (
 )
 
 // TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with
-// rule and verdict, other programs can read it, and a replay of it has the events that the node
+// rule and verdict, and other programs can read it. A replay of it has the events that the node
 // had.
 func TestCaptureSaysWhy(t *testing.T) {
 	t.Parallel()

@@ -117,7 +117,7 @@ func TestKernelTunnelStays(t *testing.T) {
 }
 
 // TestKernelTunnelChanges: the interface is deleted under the agent, the back end changes and
-// changes back, and the interface of another program has the name: nothing leaves in the clear, and
+// changes back, and the interface of another program has the name. Nothing leaves in the clear, and
 // nothing is left behind.
 func TestKernelTunnelChanges(t *testing.T) {
 	c := newTunnelChange(t)

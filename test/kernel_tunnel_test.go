@@ -102,7 +102,7 @@ func (h *podHost) wantsTunnel(t *testing.T, backend string) {
 }
 
 // TestKernelTunnel: pods of two hosts reach each other through the kernel's WireGuard at one or
-// both ends, exactly where the rules of both say, with the same rules as in user space.
+// both ends. They do so exactly where the rules of both say, with the same rules as in user space.
 func TestKernelTunnel(t *testing.T) {
 	for name, backends := range map[string][2]string{"both": {byKernel, byKernel},
 		"left": {byKernel, byUser}} {

@@ -113,8 +113,9 @@ func (b *beat) run() error {
 	}
 }
 
-// TestKills kills the agent at any moment of its start and its work, under load: new connections
-// all the time, old ones that continue, and one that lasts all the time. Not one request may fail.
+// TestKills kills the agent at any moment of its start and its work, under load. There are new
+// connections all the time, old ones that continue, and one that lasts all the time. Not one
+// request may fail.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	killUnderLoad(t, 4)
@@ -186,7 +187,7 @@ func killUnderLoad(t *testing.T, kills int) {
 }
 
 // noDrops makes sure that nothing was refused because of full tables or strange numbers. Resets do
-// not count: a stack whose program is killed answers each segment that was on its way, also one
+// not count. A stack whose program is killed answers each segment that was on its way, also one
 // that is older than the last acknowledgement of the other end. That end would ignore such a reset,
 // too (RFC 5961 section 3.2).
 func noDrops(t *testing.T, status api.Status) {
@@ -201,7 +202,7 @@ func noDrops(t *testing.T, status api.Status) {
 }
 
 // TestLongPortsAreUsedAgain opens connections to one port as fast as this machine can, from 200
-// ports, so that each port is used again within moments of its last use: as a state that is closed
+// ports, so that each port is used again within moments of its last use. A state that is closed
 // gives way to the next. At 30,000 connections a second from all ports that a client has by default
 // each would come again after 0.94 s; here, through real stacks, it does so sooner, and
 // firewall/kernel has the rate itself. A busy machine gets more than one turn to be that fast; no

@@ -21,9 +21,9 @@ import (
 // flooded is how many datagrams TestLongViewsAgreeUnderLoad sends to a port that the rules refuse.
 const flooded = 100000
 
-// TestLongViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list,
-// top, the page in a real browser, the metrics and the counters of the rules show the same numbers;
-// the list reports how many events it missed.
+// TestLongViewsAgreeUnderLoad: nginx is under load and a flood is refused. The live list, top, the
+// page in a real browser, the metrics and the counters of the rules show the same numbers; the list
+// reports how many events it missed.
 func TestLongViewsAgreeUnderLoad(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "wrk", "curl", "chromium")

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestNetkitNode: a node gives pods netkits where its settings say so: the rules hold between pods,
+// TestNetkitNode: a node gives pods netkits where its settings say so. The rules hold between pods,
 // with the host and with the outside, through a restart and without an agent, and down leaves
 // nothing. A kernel without netkit refuses the pod, and says which setting asks for it; pods that
 // are there continue.

@@ -36,8 +36,8 @@ func (p *pair) remake(t *testing.T) {
 }
 
 // TestNICRecreated: a network card that is deleted and made again with the same index is guarded
-// again, also when the agent gets both events at once, and the next start names one that came while
-// no agent ran.
+// again, also when the agent gets both events at once. The next start names one that came while no
+// agent ran.
 func TestNICRecreated(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")

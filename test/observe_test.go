@@ -243,8 +243,8 @@ func (g *agentNode) counted(rules ...uint16) func([]observe.Event) error {
 }
 
 // watchUntil runs `weir flow watch -j` until the returned function is called, which returns the
-// events that it printed: what has happened from now on, however late the program gets to it. The
-// function waits until enough has come, and then nothing for a second.
+// events that it printed. These are what has happened from now on, however late the program gets to
+// it. The function waits until enough has come, and then nothing for a second.
 func (g *agentNode) watchUntil(enough func([]observe.Event) error,
 	args ...string) (stop func() []observe.Event) {
 	g.t.Helper()

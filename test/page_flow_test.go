@@ -49,9 +49,10 @@ func askFlow(t *testing.T, h *podHost, src netip.AddrPort, dst string) (f api.Fl
 	return f
 }
 
-// TestFlowsOfThePage: of a flow the page gets its ends, a pod with its labels and a pod of a peer,
-// its states in both engines, its translation, and what would happen to it now. A change that is
-// tried decides it again. The history has what rules and pods counted. No request changes anything.
+// TestFlowsOfThePage: of a flow the page gets its ends, a pod with its labels and a pod of a peer.
+// It also gets its states in both engines, its translation, and what would happen to it now. A
+// change that is tried decides it again. The history has what rules and pods counted. No request
+// changes anything.
 func TestFlowsOfThePage(t *testing.T) {
 	need(t, "curl")
 	t.Parallel()

@@ -309,9 +309,9 @@ func (h *leakHosts) sh(t *testing.T, command string) {
 	h.left.host.Run("sh", "-c", command)
 }
 
-// TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's
-// name there, the node works without the tunnel, reports why, lets nothing for the peers leave in
-// the clear, and has the tunnel again once the reason is gone.
+// TestTunnelCannotBeOpened: a key is damaged, the port is taken, or an interface of the tunnel's
+// name is there. The node works without the tunnel, reports why, and lets nothing for the peers
+// leave in the clear. It has the tunnel again once the reason is gone.
 func TestTunnelCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, reports it, keeps the
-// ranges that it can read off the default route, and leaves the damaged file for its owner. One of
-// a later version is not touched.
+// TestDamagedRecordOfPeers: a node whose record of peers is damaged works and reports it. It keeps
+// the ranges that it can read off the default route, and leaves the damaged file for its owner. One
+// of a later version is not touched.
 func TestDamagedRecordOfPeers(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)

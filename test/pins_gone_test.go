@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestPinsGone: while the pins are not where they were, as when their bpf file system was unmounted
-// or another one mounted over it, interfaces that come are guarded, no pod is attached that would
-// lose its guard with the agent, and the status tells it until the pins are back.
+// TestPinsGone: the pins are not where they were, as when their bpf file system was unmounted or
+// another one mounted over it. Interfaces that come are guarded, and no pod is attached that would
+// lose its guard with the agent. The status tells it until the pins are back.
 func TestPinsGone(t *testing.T) {
 	t.Parallel()
 	p := newPodHostWith(t, strings.Replace(podSettings, "eth0", "eth*", 1), "add check-state\n"+

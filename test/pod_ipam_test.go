@@ -10,7 +10,7 @@ import (
 )
 
 // TestGatewayOfIPAM: the gateway that a delegated IPAM plugin names is the container's next hop, of
-// its default route and of others, CHECK of the plugin static accepts the result, and packets get
+// its default route and of others. CHECK of the plugin static accepts the result, and packets get
 // through although the host does not have that address.
 func TestGatewayOfIPAM(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (h *podHost) traces() string {
 }
 
 // TestLongKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing
-// behind once the runtime has called DEL, as it does after every failure: all that the host has is
+// behind once the runtime has called DEL, as it does after every failure. All that the host has is
 // what it had before, and as many pods find an address. Other pods lose no packet meanwhile.
 func TestLongKilledAddsLeaveNothing(t *testing.T) {
 	t.Parallel()

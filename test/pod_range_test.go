@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestForeignPodRange: pods get no range that is the network of an interface: the host keeps its
+// TestForeignPodRange: pods get no range that is the network of an interface. The host keeps its
 // neighbours, the status says why there are no pods, and they come when the range is free. One that
 // becomes another's while there are pods is a problem; these pods keep working, and no other is
 // added.

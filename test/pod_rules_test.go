@@ -20,8 +20,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// sender sends datagrams from inside a namespace to the pods' gateway, one after another, from the
-// address that the kernel chooses and from one that no pod has, until the test ends.
+// sender sends datagrams from inside a namespace to the pods' gateway, one after another, until the
+// test ends. They come from the address that the kernel chooses and from one that no pod has.
 func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitGroup) {
 	t.Helper()
 	for _, command := range []string{"link set lo up", "addr add 203.0.113.9/32 dev lo"} {

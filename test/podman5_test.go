@@ -127,7 +127,7 @@ func (p *podman5) gone(when string) {
 }
 
 // TestLongPodman5: podman 5 of Debian 13 runs containers on networks of the plugin that the package
-// installs: they meet the rules, have names, labels and published ports, may have several
+// installs. They meet the rules, and have names, labels and published ports. They may have several
 // networks, come again under their name at once, and leave nothing.
 func TestLongPodman5(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (p *podman5) labels() {
 	}
 }
 
-// again: a container's name and ports are free as soon as podman says that it is gone, and it comes
+// again: a container's name and ports are free as soon as podman says that it is gone. It comes
 // back when podman starts it again, also after the agent was away.
 func (p *podman5) again() {
 	p.t.Helper()

@@ -150,7 +150,7 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 }
 
 // TestLongReadersTakeLittle: readers that ask for much at once, and do not read the answers, take
-// little memory of the agent, and keep neither its owner nor, for long, other readers from theirs.
+// little memory of the agent. They keep neither its owner nor, for long, other readers from theirs.
 func TestLongReadersTakeLittle(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestLongPackageChangeFails: an upgrade after which a unit does not start again is complete, and a
+// TestLongPackageChangeFails: an upgrade after which a unit does not start again is complete. A
 // removal that is aborted leaves a host that is guarded now and at the next boot.
 func TestLongPackageChangeFails(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn")

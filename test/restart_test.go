@@ -278,7 +278,7 @@ func (r *restarts) table() {
 }
 
 // TestRestartsOpenNothing restarts the agent in every way, with rules that name interfaces, pods,
-// labels and tables, while denied ports are tried as fast as can be: none is open for a moment, and
+// labels and tables, while denied ports are tried as fast as can be. None is open for a moment, and
 // no packet is refused that the rules allow; between tables of different sizes no connection fails.
 func TestRestartsOpenNothing(t *testing.T) {
 	t.Parallel()

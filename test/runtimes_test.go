@@ -227,8 +227,9 @@ func meetsByName(t *testing.T, inside func(command ...string) (string, error), n
 	}
 }
 
-// meetsNames asks the name server of the pods from a container: both families, the name of an
-// address, and a name of the world, which no resolver of the host knows here. Others get no answer.
+// meetsNames asks the name server of the pods from a container. It asks for both families, the name
+// of an address, and a name of the world, which no resolver of the host knows here. Others get no
+// answer.
 func (h *podHost) meetsNames(t *testing.T, inside func(command ...string) (string, error)) {
 	t.Helper()
 	web := h.pods()[0]

@@ -176,7 +176,7 @@ func TestSetup(t *testing.T) {
 }
 
 // TestReadme does what the first page says on a host that is reached through a session, in a
-// namespace with directories of its own: the session lives, and another one can be opened. The
+// namespace with directories of its own. The session lives, and another one can be opened. The
 // rules that the page shows let the session in, too.
 func TestReadme(t *testing.T) {
 	t.Parallel()

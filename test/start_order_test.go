@@ -85,8 +85,8 @@ func (r *restarts) disorders(state string) []disorder {
 	}
 }
 
-// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it
-// starts, its rules are in force at every moment, what is wrong is in the status, and goes from
+// TestRulesComeFirst starts the agent with everything but its rules in some way out of order. It
+// starts, and its rules are in force at every moment. What is wrong is in the status, and goes from
 // there when it is over.
 func TestRulesComeFirst(t *testing.T) {
 	t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestTableFile: the kernel refuses whom a long list names, follows a list that was moved into
-// place, keeps what it had where the list is wrong, and has it after a restart.
+// TestTableFile: the kernel refuses whom a long list names, and follows a list that was moved into
+// place. It keeps what it had where the list is wrong, and has it after a restart.
 func TestTableFile(t *testing.T) {
 	t.Parallel()
 	followList(t, 5000)

@@ -76,9 +76,9 @@ func (p *pair) beginMany(n int, network, address string) {
 }
 
 // TestStateTableViews: status, states and show report the same about the state table, as text and
-// as JSON, and it is correct: how many states are in each pool, what was refused and why, how late
-// the sweep is, and which events found the ring full. The table is small, a client drives it into
-// every refusal, and the agent stands still for the last.
+// as JSON, and it is correct. They show how many states are in each pool, what was refused and why,
+// how late the sweep is, and which events found the ring full. The table is small, a client drives
+// it into every refusal, and the agent stands still for the last.
 func TestStateTableViews(t *testing.T) {
 	t.Parallel()
 	p := newTablePair(t)

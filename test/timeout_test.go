@@ -34,7 +34,7 @@ func (p *pair) left(t *testing.T, prefix string) (time.Duration, bool) {
 }
 
 // TestTimeouts: a member with a timeout, added over the API by curl, is refused by the kernel until
-// its time is over, which it is on time although the agent was killed and came back.
+// its time is over. That is on time although the agent was killed and came back.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")

@@ -28,8 +28,8 @@ func (l *lab) begin(epoch uint64) {
 		l.entry(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: epoch})}})
 }
 
-// TestEpochAccepted: an attacker in the store moves the epoch by small steps, so that the restored
-// store is an earlier one to the host, or one that is too far away. The host says so, keeps what it
+// TestEpochAccepted: an attacker in the store moves the epoch by small steps. So the restored store
+// is an earlier one to the host, or one that is too far away. The host says so, keeps what it
 // enforces, and follows when its administrator accepts; a start does not undo that.
 func TestEpochAccepted(t *testing.T) {
 	l := newLab(t)

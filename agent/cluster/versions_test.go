@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// TestTrialThatEndsAtOnce: a trial that ends before the host has noted that it began, on a machine
-// that was paused, does not keep the host from the version when it is confirmed.
+// TestTrialThatEndsAtOnce: a trial ends before the host has noted that it began, on a machine that
+// was paused. That does not keep the host from the version when it is confirmed.
 func TestTrialThatEndsAtOnce(t *testing.T) {
 	l := newLab(t)
 	l.join("a", 1, "10.0.1.0/24")
@@ -67,7 +67,7 @@ func TestVersionWithoutText(t *testing.T) {
 }
 
 // TestTextsOfVersionsThatCannotBe: versions of which the store has only some of the rules, however
-// many there are, do not fill the memory and the disk: of each the host keeps what it got while
+// many there are, do not fill the memory and the disk. Of each the host keeps what it got while
 // that version is the newest.
 func TestTextsOfVersionsThatCannotBe(t *testing.T) {
 	l := newLab(t)

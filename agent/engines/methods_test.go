@@ -8,7 +8,7 @@ import (
 )
 
 // TestEnginesListEveryMethod: nothing is promoted from an embedded engine, so that a new method of
-// the kernel engine does not silently skip the tunnel, and every method that a node may need has an
+// the kernel engine does not silently skip the tunnel. Every method that a node may need has an
 // explicit answer here.
 func TestEnginesListEveryMethod(t *testing.T) {
 	both, one := reflect.TypeFor[*Pair](), reflect.TypeFor[*kernel.Engine]()

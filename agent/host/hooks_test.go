@@ -27,8 +27,8 @@ func (noTunnel) IsUserTunnel(string) bool   { return false }
 func (noTunnel) IsKernelTunnel(string) bool { return false }
 func (noTunnel) Index() uint32              { return 0 }
 
-// TestHooksOfInterfacesThatWent: an interface that goes between the moment in which the engine took
-// its hooks over and that in which the node lists the interfaces leaves no pins, like one that is
+// TestHooksOfInterfacesThatWent: an interface goes between the moment in which the engine took its
+// hooks over and that in which the node lists the interfaces. It leaves no pins, like one that is
 // not to be guarded any more. The others keep theirs. So it is if the earlier engine had another
 // layout.
 func TestHooksOfInterfacesThatWent(t *testing.T) {

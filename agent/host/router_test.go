@@ -53,9 +53,9 @@ func hasAdvertised(t *testing.T, host *nstest.Node, iface string) bool {
 }
 
 // TestRouterKeepsAdvertisedRoutes: a host that gets its default route from router advertisements
-// keeps it when it becomes a router, also by an interface that is made again, but not by those of
-// containers; one that was a router before does not become a host. Afterwards everything is as
-// before.
+// keeps it when it becomes a router. It keeps it also by an interface that is made again, but not
+// by those of containers; one that was a router before does not become a host. Afterwards
+// everything is as before.
 func TestRouterKeepsAdvertisedRoutes(t *testing.T) {
 	lab := nstest.New(t)
 	host, other := lab.Node("host"), lab.Node("other")
@@ -137,8 +137,8 @@ func TestUplinkKinds(t *testing.T) {
 	}
 }
 
-// TestRouterTakesNoRouteFromContainers: an interface that another program makes later, by a name
-// that says nothing, is as little the way to the host's router as one of a known name: not when it
+// TestRouterTakesNoRouteFromContainers: another program makes an interface later, by a name that
+// says nothing. It is as little the way to the host's router as one of a known name: not when it
 // comes, and not at the next start.
 func TestRouterTakesNoRouteFromContainers(t *testing.T) {
 	lab := nstest.New(t)

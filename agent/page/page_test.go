@@ -135,9 +135,9 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000 flows
-// without stutter, obeys keys and clicks, fits a telephone and a dark screen, and runs nothing that
-// is in a name.
+// TestPageInBrowser looks at the page with a real browser. The page loads at once, shows 10,000
+// flows without stutter, and obeys keys and clicks. It fits a telephone and a dark screen, and runs
+// nothing that is in a name.
 func TestPageInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 12000, filters: make(chan string, 10)}

@@ -12,8 +12,8 @@ import (
 )
 
 // TestTitleTellsWhatIsWrong: in a list of tabs the page says which host it is of and how many
-// problems that has, as they come and go, and that the node does not answer. A name of a host is
-// text.
+// problems that has, as they come and go. It also says that the node does not answer. A name of a
+// host is text.
 func TestTitleTellsWhatIsWrong(t *testing.T) {
 	c := newChromium(t)
 	n := &node{calm: true, filters: make(chan string, 10)}

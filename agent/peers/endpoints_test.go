@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// TestHostsAnnounceServices: a host of the cluster that announces addresses of services as its
-// endpoints keeps its other endpoints, and it keeps no service from an address at which it was
+// TestHostsAnnounceServices: a host of the cluster announces addresses of services as its
+// endpoints. It keeps its other endpoints, and it keeps no service from an address at which it was
 // never reached. A peer that was added by hand is believed.
 func TestHostsAnnounceServices(t *testing.T) {
 	h := newHanging(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// TestNetworks: beside the ranges of the settings count the addresses of pods outside of them, also
-// where the settings have no ranges any more, and before the pods are taken over.
+// TestNetworks: beside the ranges of the settings count the addresses of pods outside of them. They
+// count also where the settings have no ranges any more, and before the pods are taken over.
 func TestNetworks(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	recorded := []pod.Pod{{Spec: pod.Spec{Addrs: []netip.Addr{

@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// TestRelabelled: a pod that changes its labels is in the tables of the new ones and in no other,
-// never in none of both, and the other parts hear of it.
+// TestRelabelled: a pod that changes its labels is in the tables of the new ones and in no other.
+// It is never in none of both, and the other parts hear of it.
 func TestRelabelled(t *testing.T) {
 	changed := 0
 	s := &tableStore{tables: map[string]map[netip.Prefix]bool{}}
@@ -55,7 +55,7 @@ func (s *watchedShelf) DeleteTable(name string, p netip.Prefix) error {
 }
 
 // TestRelabelledFails: whichever calls the engine refuses, after an error the pod has the labels
-// from before, and once it has gone no table has it, whatever it was to have meanwhile.
+// from before. Once it has gone no table has it, whatever it was to have meanwhile.
 func TestRelabelledFails(t *testing.T) {
 	for first := 1; first < 12; first++ {
 		for more := range 8 {

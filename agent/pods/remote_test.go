@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// TestRemoteTriesAgain: a runtime that wants to detach while the pods of an earlier run are not
-// taken over, while no node runs or while it does not answer, learns that it may try again. What is
+// TestRemoteTriesAgain: a runtime wants to detach while the pods of an earlier run are not taken
+// over, while no node runs or while it does not answer. It learns that it may try again. What is
 // wrong for good it does not.
 func TestRemoteTriesAgain(t *testing.T) {
 	set := DefaultSettings()

@@ -68,8 +68,8 @@ func expectMembers(t *testing.T, b *Manager, want string) {
 	}
 }
 
-// TestMemberEnds: a member is gone from the rules and the engine when its time is over, the others
-// stay, and a member that is added again ends as the last command says.
+// TestMemberEnds: a member is gone from the rules and the engine when its time is over, and the
+// others stay. A member that is added again ends as the last command says.
 func TestMemberEnds(t *testing.T) {
 	b, e, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 10s 192.0.2.2",

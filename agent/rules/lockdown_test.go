@@ -47,8 +47,8 @@ func lockDownEngine(t *testing.T, text string) (*soft.Engine, error) {
 }
 
 // TestLockDownLetsInWhomTheRulesDid: of a rule file that cannot be used the lock-down takes whom
-// the readable lines let in by ssh, in the order in which they would have been evaluated, and no
-// other.
+// the readable lines let in by ssh, and no other. It takes them in the order in which they would
+// have been evaluated.
 func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 	const friend, other, enemy = "192.0.2.1", "192.0.2.2", "198.51.100.9"
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func lockedDownManager(t *testing.T, saved string, h *hands) *Manager {
 }
 
 // TestLockDownIsNotSaved: no command, no note of the time and no end of the agent writes the rules
-// of a lock-down over the saved ones: the next boot is locked down, too.
+// of a lock-down over the saved ones. So the next boot is locked down, too.
 func TestLockDownIsNotSaved(t *testing.T) {
 	const text = "table banned add 192.0.2.9 timeout 1h\n" +
 		"add deny ip from table(banned) to any\nadd allow tcp from any to me 22\n"

@@ -173,7 +173,7 @@ func TestRulebookRunsAFile(t *testing.T) {
 }
 
 // TestLinesSeeThoseBefore: a rule that a line has removed with its set is gone for the lines behind
-// it: for a table that it asked about, a counter, and the next number.
+// it. It is gone for a table that it asked about, a counter, and the next number.
 func TestLinesSeeThoseBefore(t *testing.T) {
 	b, _ := newManager(t)
 	must(t, b, "table x add 192.0.2.1", "add 40 set 5 count ip from table(x) to any")

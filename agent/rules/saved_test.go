@@ -185,8 +185,8 @@ func TestFirstRulesThatMustExist(t *testing.T) {
 	}
 }
 
-// TestUnreadableRuleFile: a rule file that is there and cannot be read keeps no node from starting
-// with the rules of the last change, which are saved and based on it as before.
+// TestUnreadableRuleFile: a rule file that is there and cannot be read keeps no node from starting.
+// It starts with the rules of the last change, which are saved and based on the file as before.
 func TestUnreadableRuleFile(t *testing.T) {
 	for _, needed := range []bool{false, true} {
 		dir := t.TempDir()

@@ -272,8 +272,9 @@ func expectUnconfirmed(t *testing.T, b *Manager) {
 }
 
 // TestBaseOfAStartOnTrial: until the rule file of a start is confirmed, what is saved is based on
-// what the rules before it are based on, and names what is not confirmed, also where the time of
-// members was noted, or rules were changed, since. A start after a revert may try the file again.
+// what the rules before it are based on, and names what is not confirmed. That holds also where the
+// time of members was noted, or rules were changed, since. A start after a revert may try the file
+// again.
 func TestBaseOfAStartOnTrial(t *testing.T) {
 	b, _, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 1h")
@@ -307,7 +308,7 @@ func TestBaseOfAStartOnTrial(t *testing.T) {
 }
 
 // TestUnconfirmedFile: a rule file that was on trial and not confirmed is not in force after a
-// start without a trial, also if the agent died in the trial, until an owner loads it.
+// start without a trial, until an owner loads it. This holds also if the agent died in the trial.
 func TestUnconfirmedFile(t *testing.T) {
 	const text = "add 5 deny ip from any to any\n"
 	for name, load := range map[string]func(*Manager) error{

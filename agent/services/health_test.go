@@ -242,9 +242,9 @@ func TestSlowServiceSaysNothing(t *testing.T) {
 	}
 }
 
-// TestOutsiderMarksNoPod: neither a flood of SYNs that no pod answers, nor one from the ports that
-// lead to a certain pod, nor connections that avoid it have a pod passed over that is well, even
-// when others connect rarely.
+// TestOutsiderMarksNoPod: an outsider has no pod passed over that is well, even when others connect
+// rarely. It sends a flood of SYNs that no pod answers, one from the ports that lead to a certain
+// pod, or connections that avoid it.
 func TestOutsiderMarksNoPod(t *testing.T) {
 	for name, attack := range map[string]func(*simulation, map[int]netip.AddrPort){
 		"SYNs that no pod answers": func(s *simulation, _ map[int]netip.AddrPort) {

@@ -28,7 +28,8 @@ func onceDead(t *testing.T, run int) (s *simulation, hangs []int) {
 }
 
 // TestJunkEndsNoProbe: a pod that is well again is used again, although an outsider sends SYNs that
-// no pod answers, in bursts or from ports that led to it, and honest clients connect rarely.
+// no pod answers. They come in bursts or from ports that led to the pod, and honest clients connect
+// rarely.
 func TestJunkEndsNoProbe(t *testing.T) {
 	for name, attack := range map[string]func(s *simulation, second int, hangs []int){
 		"nothing": func(*simulation, int, []int) {},

@@ -45,7 +45,7 @@ var (
 	misfit    = firewall.Decision{Reason: firewall.ReasonTCPWindow}
 )
 
-// TestHistoryOfAnHour: an hour and a bit: the last hour is there, each value at its sample, and who
+// TestHistoryOfAnHour: an hour and a bit: the last hour is there, each value at its sample. Who
 // asks for what is new gets the same values as who asks for all.
 func TestHistoryOfAnHour(t *testing.T) {
 	h := newTestHistory()

@@ -97,7 +97,7 @@ func (s *joinable) join(t *testing.T, root string) (*disk.Member, cluster.Node) 
 func storeDir(root string) string { return filepath.Join(root, "var/lib/weir/store") }
 
 // TestRejoinHasANewKey: one who has stolen a host's key has nothing that counts any more when the
-// host has joined again, also if an answer to it was lost on the way.
+// host has joined again. This holds also if an answer to it was lost on the way.
 func TestRejoinHasANewKey(t *testing.T) {
 	s, root := newJoinable(t), t.TempDir()
 	before, first := s.join(t, root)

@@ -112,8 +112,8 @@ func (b *bench) million(int) error {
 	})
 }
 
-// twoPasses is how long the sweep's clock hand takes for two rounds of a table of a million: the
-// first pass sees that a set stays as it is, the second notes it.
+// twoPasses is how long the sweep's clock hand takes for two rounds of a table of a million. The
+// first pass sees that a set stays as it is, and the second notes it.
 const twoPasses = 4 * time.Second
 
 // sweepShare returns the share of a CPU that the sweep takes for a while.

@@ -18,9 +18,9 @@ const (
 	loadCPU   = 1
 )
 
-// split gives the server and its clients a CPU each, as a network card that steers packets would:
-// what comes in is worked on where it is for, not where a pair of veths happens to be written to,
-// so that the server's CPU time is the server's.
+// split gives the server and its clients a CPU each, as a network card that steers packets would.
+// What comes in is worked on where it is for, not where a pair of veths happens to be written to.
+// So the server's CPU time is the server's.
 func (b *bench) split() error {
 	workers, err := b.workers()
 	if err != nil {
@@ -69,8 +69,9 @@ func (b *bench) workers() ([]int, error) {
 	return pids, nil
 }
 
-// serverTime returns the CPU time in ns that the server has taken: its workers, with the packets
-// that are worked on in their name, and the kernel's own thread for packets on their CPU.
+// serverTime returns the CPU time in ns that the server has taken. It is that of its workers, with
+// the packets that are worked on in their name, and of the kernel's own thread for packets on their
+// CPU.
 func (b *bench) serverTime() (float64, error) {
 	pids, err := b.workers()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// relay forwards between two ends of a tunnel like a bad router: it loses, repeats and delays
+// relay forwards between two ends of a tunnel like a bad router. It loses, repeats and delays
 // datagrams, and may change the port that the second end sees of the first.
 //
 //	node a --- inner  relay  outer --- node b
@@ -98,8 +98,8 @@ func (r *relay) serve(in net.PacketConn, out func() (net.PacketConn, string)) {
 	}
 }
 
-// TestOthersOnABadWire: with another implementation at either end, downloads over a wire that
-// loses, repeats and reorders datagrams are whole, no ping comes twice, and when the wire's near
+// TestOthersOnABadWire: another implementation is at either end, and the wire loses, repeats and
+// reorders datagrams. Downloads over it are whole, no ping comes twice, and when the wire's near
 // end moves the far one follows.
 func TestOthersOnABadWire(t *testing.T) {
 	others := []string{upstream}

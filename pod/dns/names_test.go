@@ -93,8 +93,8 @@ func TestNameOfOneLabel(t *testing.T) {
 	}
 }
 
-// TestAliases: an alias is known to the containers of its network alone, to those on several
-// networks in the order of their interfaces, and stands for all pods that have it. It comes before
+// TestAliases: an alias is known to the containers of its network alone, and to those on several
+// networks in the order of their interfaces. It stands for all pods that have it. It comes before
 // the pod of that name.
 func TestAliases(t *testing.T) {
 	var n Names

@@ -9,7 +9,8 @@ import (
 )
 
 // TestPutBack: whatever an attacker has written in their place, the version that an administrator's
-// own host enforces, and the keys that it knows, are put back by the number of the version.
+// own host enforces and the keys that it knows are put back. This is done by the number of the
+// version.
 func TestPutBack(t *testing.T) {
 	l := newLab(t)
 	one, attacker := signer("one"), signer("attacker")

@@ -46,9 +46,9 @@ func TestReadsNothingOfHosts(t *testing.T) {
 	}
 }
 
-// TestReadsHostsOnly: what an attacker in the store has written below the certificates of hosts,
-// under a name that no host can have, keeps no administrator from a command: no other command
-// deletes it. What may be in the place of the certificate of a host does.
+// TestReadsHostsOnly: an attacker in the store has written something below the certificates of
+// hosts, under a name that no host can have. That keeps no administrator from a command: no other
+// command deletes it. What may be in the place of the certificate of a host does.
 func TestReadsHostsOnly(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct {

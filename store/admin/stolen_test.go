@@ -79,7 +79,7 @@ func TestStolenStoreGetsNoSignature(t *testing.T) {
 }
 
 // forgeKeys writes lists of keys that an attacker made, under the version in force and under one of
-// the attacker's: the administrator signs neither lists nor rules that build on them. Rules that
+// the attacker's. The administrator signs neither lists nor rules that build on them. Rules that
 // build on the version in force do not depend on the list: hosts keep the one that they know.
 func (l *lab) forgeKeys(by Signer, keys cluster.KeyList, head *cluster.Head,
 	attacker cluster.Head) {

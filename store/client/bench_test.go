@@ -65,8 +65,8 @@ func benchPods(b *testing.B, host, round int) store.Change {
 }
 
 // BenchmarkFollowChange is what a host does for a change of a pod of another one, from the frame
-// on: decode it, apply it to the guarded copy, and check it, alone and with 63 others in a batch.
-// ns/change is for each change.
+// on. It decodes the change, applies it to the guarded copy, and checks it, alone and with 63
+// others in a batch. ns/change is for each change.
 func BenchmarkFollowChange(b *testing.B) {
 	certs, ca := benchCerts(b)
 	for _, together := range []int{1, 64} {

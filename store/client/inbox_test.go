@@ -79,7 +79,7 @@ func TestBatchesMerge(t *testing.T) {
 }
 
 // TestSmallEntriesCount: a step is bounded by the memory that it takes, not by the bytes of its
-// keys and values: a weir-store that is not what it should be may send any number of small ones.
+// keys and values. A weir-store that is not what it should be may send any number of small ones.
 func TestSmallEntriesCount(t *testing.T) {
 	const left = 10 // so many more may come
 	var changes []wire.Change

@@ -69,8 +69,8 @@ func (g *gate) through(t *testing.T, server net.Conn) *net.TCPConn {
 }
 
 // TestUnsentIsNotSent: a large transaction that nothing takes is not in the kernel as a whole,
-// where it would count as sent: the answer is awaited for the time of silence from then on, and an
-// honest line of 64 KiB/s needs longer for it.
+// where it would count as sent. The answer would be awaited for the time of silence from then on,
+// and an honest line of 64 KiB/s needs longer for it.
 func TestUnsentIsNotSent(t *testing.T) {
 	w := newSteady(t, "h/")
 	value := make([]byte, store.MaxBytes-100)

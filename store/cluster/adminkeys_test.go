@@ -12,8 +12,8 @@ import (
 )
 
 // TestLockedRemoval: with keys of admins no host goes without a signed removal record that is about
-// its certificate: neither one of many, nor with the removal record of an earlier host of its name,
-// whatever the store has in its place.
+// its certificate. Neither does one of many, nor one with the removal record of an earlier host of
+// its name, whatever the store has in its place.
 func TestLockedRemoval(t *testing.T) {
 	a := newAuthority()
 	var all store.Snapshot

@@ -71,7 +71,7 @@ func TestEpochOfAnAttacker(t *testing.T) {
 }
 
 // TestEnterEpoch: an administrator has a host without signed rules enter the epoch of the store
-// that is the right one, whether an attacker had moved the host on, or the store is too far away.
+// that is the right one. An attacker may have moved the host on, or the store may be too far away.
 // The head of that epoch counts, and from then on no earlier one.
 func TestEnterEpoch(t *testing.T) {
 	a := newAuthority()

@@ -56,7 +56,7 @@ func places() (keys []string) {
 }
 
 // TestAuthority tries to put and to delete every key as every identity, alone and beside a key that
-// the identity may write, and compares with the list of what it may write.
+// the identity may write. It compares with the list of what the identity may write.
 func TestAuthority(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

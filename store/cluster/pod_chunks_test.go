@@ -108,8 +108,8 @@ func TestAllowedPod(t *testing.T) {
 }
 
 // TestChunksOfLargePods: pods with all that they may have are placed as others are, in chunks that
-// a host may write, so that one with large labels does not end the news of all. Those that have no
-// place do not keep the others out.
+// a host may write. So one with large labels does not end the news of all. Those that have no place
+// do not keep the others out.
 func TestChunksOfLargePods(t *testing.T) {
 	var pods []Pod
 	for i := range 40 {

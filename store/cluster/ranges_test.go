@@ -51,8 +51,8 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// TestChoose takes random steps in a small pool and compares with what a plain list says: a host
-// keeps its range, gets a former one back, and a released range is given to another host only when
+// TestChoose takes random steps in a small pool and compares with what a plain list says. A host
+// keeps its range, or gets a former one back. A released range is given to another host only when
 // there is none without a former owner, the longest released first.
 func TestChoose(t *testing.T) {
 	seed := testrand.Seed(t)

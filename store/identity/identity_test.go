@@ -211,7 +211,7 @@ func TestProof(t *testing.T) {
 }
 
 // TestVerifierProvesNothing: one that reads the store, and so has the verifier of a token, cannot
-// join with it: not as the key of a code, nor as the key or the secret of a proof.
+// join with it. It is of no use as the key of a code, nor as the key or the secret of a proof.
 func TestVerifierProvesNothing(t *testing.T) {
 	ca := newCA(t)
 	token := NewToken(FingerprintOf(ca.Certificate()))
@@ -245,7 +245,7 @@ func TestVerifierProvesNothing(t *testing.T) {
 }
 
 // TestProofIsOfOneConnection: a proof of a token, and what a host signs to join again, are worth
-// nothing on another connection, for another request, or for each other: a weir-store that is an
+// nothing on another connection, for another request, or for each other. A weir-store that is an
 // attacker's cannot use those of a host that tried to join there.
 func TestProofIsOfOneConnection(t *testing.T) {
 	ca := newCA(t)
@@ -367,7 +367,7 @@ func TestIDs(t *testing.T) {
 }
 
 // TestAnyClock: certificates verify by whatever a clock shows, as members of an embedded etcd do
-// it: a board without a clock begins in 1970, and one whose battery is dead anywhere.
+// it. A board without a clock begins in 1970, and one whose battery is dead anywhere.
 func TestAnyClock(t *testing.T) {
 	ca := newCA(t)
 	c, err := Issue(ca, ID{Kind: Store, Name: "a"})

@@ -34,9 +34,9 @@ func (f *founded) lose(t *testing.T, name string) {
 	}
 }
 
-// TestNameOfADeletedHost: an attacker in the store with a token gets neither the name nor the
-// ranges nor the key of a host whose certificate the attacker has deleted, or put back. The host
-// itself can join again, and ends what it had.
+// TestNameOfADeletedHost: an attacker in the store with a token has deleted the certificate of a
+// host, or put it back. The attacker gets neither the name nor the ranges nor the key of that host.
+// The host itself can join again, and ends what it had.
 func TestNameOfADeletedHost(t *testing.T) {
 	f := found(t, pool("10.0.0.0/28", 29)) // of two ranges
 	first := f.join(t, "b")
@@ -183,7 +183,7 @@ func TestJoinIsSaved(t *testing.T) {
 }
 
 // TestSecondCertificateOfAName: of two certificates of a name that the CA has signed, a store host
-// keeps the first, unless the second replaces it: an attacker in the store may have joined by the
+// keeps the first, unless the second replaces it. An attacker in the store may have joined by the
 // name at a store host that had not seen the first.
 func TestSecondCertificateOfAName(t *testing.T) {
 	ca, err := identity.NewCA("test")

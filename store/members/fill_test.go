@@ -13,8 +13,8 @@ import (
 )
 
 // TestStolenHostFills: what the credential of a host may write is in the memory of every host. It
-// is a few keys with values of bounded size, none of which it deletes, and so much an hour that the
-// store's database does not become full, whatever the number of its connections.
+// is a few keys with values of bounded size, none of which it deletes. It is so much an hour that
+// the store's database does not become full, whatever the number of its connections.
 func TestStolenHostFills(t *testing.T) {
 	f := found(t)
 	f.join(t, "bob")
@@ -77,7 +77,7 @@ func TestStolenHostFills(t *testing.T) {
 }
 
 // TestStolenHostReads: a host, or a feed, asks for little at once, however much others or itself
-// wrote: weir-store has an answer, and the events of a watch, in its memory until they are taken.
+// wrote. weir-store has an answer, and the events of a watch, in its memory until they are taken.
 func TestStolenHostReads(t *testing.T) {
 	f := found(t)
 	host := f.connect(t, f.join(t, "b").Credential)

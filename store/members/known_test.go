@@ -29,9 +29,9 @@ func (c *counted) Read(ctx context.Context, name string, at int64) (store.Snapsh
 	return c.Store.Read(ctx, name, at)
 }
 
-// TestKnown: what two weir-stores know of hosts and ranges is what the store has, when one of both
-// changes them, or an administrator, or one who changes a range behind their back. Joins in a row
-// on one weir-store read no subtree.
+// TestKnown: what two weir-stores know of hosts and ranges is what the store has. This holds when
+// one of both changes them, or an administrator, or one who changes a range behind their back.
+// Joins in a row on one weir-store read no subtree.
 func TestKnown(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))

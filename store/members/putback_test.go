@@ -12,7 +12,7 @@ import (
 )
 
 // TestRemovedAfterPutBack: a host that only follows loses its connection when it is removed, also
-// if its store was put back meanwhile: the revision by which it was admitted is not there any more.
+// if its store was put back meanwhile. The revision by which it was admitted is not there any more.
 // One that the store does not have any more loses it at once, and others stay.
 func TestRemovedAfterPutBack(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))

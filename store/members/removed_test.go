@@ -142,7 +142,8 @@ func TestRemovedDespiteGarbage(t *testing.T) {
 }
 
 // TestRemovedDespiteForgery: whatever certificate an attacker in the store has put in the place of
-// that of a host, the host can be removed, with and without the rules lock, and no other one is.
+// that of a host, the host can be removed. This holds with and without the rules lock, and no other
+// host is removed.
 func TestRemovedDespiteForgery(t *testing.T) {
 	for _, locked := range []bool{false, true} {
 		for _, what := range []string{"that of c", "one without the CA's signature"} {
@@ -203,8 +204,8 @@ func TestRemovedDespiteRanges(t *testing.T) {
 	}
 }
 
-// TestGarbageInThePlaceOfAHost: what an attacker in the store has written in the place of a
-// certificate of a host that there never was can be deleted, and the name is free then. What a
+// TestGarbageInThePlaceOfAHost: an attacker in the store has written something in the place of a
+// certificate of a host that there never was. It can be deleted, and the name is free then. What a
 // later Weir has written stays.
 func TestGarbageInThePlaceOfAHost(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))

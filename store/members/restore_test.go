@@ -163,8 +163,8 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 }
 
 // TestRestoreOnANewHost: a store host that knows no keys of administrators does not have one sign
-// what an attacker has written into the backup, whatever keys that has: not the removal of a host,
-// and not a version of the rules.
+// what an attacker has written into the backup, whatever keys that has. That is not the removal of
+// a host, and not a version of the rules.
 func TestRestoreOnANewHost(t *testing.T) {
 	l := foundLocked(t)
 	l.join(t, "b")

@@ -20,8 +20,8 @@ import (
 
 // TestDifferencesOfACertificate: a certificate has one of the differences that are sent at once,
 // the newest. So stolen hosts that ask for it on all their connections, and do not read it, leave
-// the others to other hosts, and a host that comes back does not wait for the end of a connection
-// that it has left behind.
+// the others to other hosts. A host that comes back does not wait for the end of a connection that
+// it has left behind.
 func TestDifferencesOfACertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := identity.NewCA("test")
@@ -89,8 +89,8 @@ func hostOf(t *testing.T, ca *identity.CA, name string) *identity.Credential {
 	return c
 }
 
-// TestDifferencesInARow: a stolen host that comes back over and over and asks for the difference
-// each time has weir-store pack the copy a few times, and then once in a while. Others get theirs.
+// TestDifferencesInARow: a stolen host comes back over and over and asks for the difference each
+// time. It has weir-store pack the copy a few times, and then once in a while. Others get theirs.
 func TestDifferencesInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := identity.NewCA("test")

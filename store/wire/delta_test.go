@@ -112,8 +112,9 @@ func TestDeltasAreSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkDeltaOfHostileValues is about what a host could write that wants weir-store to be busy:
-// short pieces, none of which is in a value that is one long piece, and the other way round.
+// BenchmarkDeltaOfHostileValues is about what a host could write that wants weir-store to be busy.
+// These are short pieces, none of which is in a value that is one long piece, and the other way
+// round.
 func BenchmarkDeltaOfHostileValues(b *testing.B) {
 	long := bytes.Repeat([]byte("a"), 1<<20)
 	short := bytes.Repeat([]byte("bbbbbbbbbbbbbbbb}"), 1<<16)

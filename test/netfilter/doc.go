@@ -1,4 +1,4 @@
-// Package netfilter compares the output of `weir import` with netfilter itself: the source rules
+// Package netfilter compares the output of `weir import` with netfilter itself. The source rules
 // run in a network namespace, the imported rules in the user-space engine, and both evaluate the
 // same random packets.
 //

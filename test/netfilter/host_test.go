@@ -127,7 +127,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// await sends packets to all addresses of the host and out of all devices until they pass: the
+// await sends packets to all addresses of the host and out of all devices until they pass. The
 // kernel notices in its own time that a device is up, and has the routes of IPv6 from then on.
 func (h *host) await(t *testing.T) {
 	t.Helper()

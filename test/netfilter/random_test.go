@@ -78,7 +78,7 @@ func randomSeeds(t *testing.T, count int) (seeds []uint64) {
 }
 
 // importWhole imports a rule set without the rules that the import carries over for one hook and
-// leaves out for another, which lead to the same chain: netfilter cannot have it both ways.
+// leaves out for another. They lead to the same chain, and netfilter cannot have it both ways.
 func importWhole(t *testing.T, text string) ([]netfilter.Source, *netfilter.Result) {
 	t.Helper()
 	for {

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// check fails if one of the tests in the sources passed in neither of the recorded runs: it was
-// skipped, a run was not complete, or the two leave something out.
+// check fails if one of the tests in the sources passed in neither of the recorded runs. It was
+// skipped then, a run was not complete, or the two leave something out.
 func check(modules []string, records string) error {
 	passed := map[testName]bool{}
 	for _, kind := range []string{"short", "long"} {

@@ -67,8 +67,8 @@ func sctpInit(*world, []*keptConn) generator {
 	}
 }
 
-// icmpErrors sends ICMP errors of every kind: half of them quote a packet that was never sent, half
-// a segment of a connection that is open, with a number of chance.
+// icmpErrors sends ICMP errors of every kind. Half of them quote a packet that was never sent, and
+// half a segment of a connection that is open, with a number of chance.
 func icmpErrors(w *world, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
 	kinds := []build.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},

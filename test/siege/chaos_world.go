@@ -16,7 +16,7 @@ import (
 )
 
 // chaos is a host under disturbances: the world of the siege, with another card to a second Weir
-// that is a peer, the state directory on a small file system of its own, and pods that come and go.
+// that is a peer. Its state directory is on a small file system of its own, and pods come and go.
 type chaos struct {
 	*world
 	config  config

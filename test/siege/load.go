@@ -28,7 +28,7 @@ type loadRow struct {
 }
 
 // How long the table may take. A connection that was closed is gone within seconds. A question that
-// was answered may be the first of many: by default ([timeouts] udp_reply) its state stays for 30 s
+// was answered may be the first of many. By default ([timeouts] udp_reply) its state stays for 30 s
 // after the last packet, then the sweep comes by within a few seconds.
 const (
 	tcpBack = 30 * time.Second

@@ -36,7 +36,7 @@ type sent struct {
 }
 
 // flood sends what next makes out of an interface of a node at a rate, until a time, and one batch
-// in any case: the machine may be so busy that the time is over before it begins. The queueing
+// in any case. The machine may be so busy that the time is over before it begins. The queueing
 // discipline is passed by.
 func flood(from *nstest.Node, iface string, to net.HardwareAddr, rate int, next generator,
 	until time.Time) (s sent, err error) {

@@ -76,7 +76,7 @@ func TestSealedAsTheLibraryDoes(t *testing.T) {
 	}
 }
 
-// TestAccept is a model test: whatever order messages come in, each counter is accepted once, while
+// TestAccept is a model test. Whatever order messages come in, each counter is accepted once, while
 // it is at most a window older than the newest, and never at or beyond the limit.
 func TestAccept(t *testing.T) {
 	const window = 8128 // (128 - 1) * 64

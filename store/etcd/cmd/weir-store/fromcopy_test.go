@@ -125,7 +125,7 @@ func (l *lab) copyHost(t *testing.T, a *host) *copiedHost {
 	return h
 }
 
-// TestFromCopy: every store is lost. The cluster is made again from what a host has: the hosts are
+// TestFromCopy: every store is lost. The cluster is made again from what a host has. The hosts are
 // members still, the rules and tables are there, removed hosts are not, and no range is given out
 // twice. The hosts demand signed rules.
 func TestFromCopy(t *testing.T) {

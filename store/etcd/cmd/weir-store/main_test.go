@@ -79,9 +79,9 @@ func (l *lab) newHost(t *testing.T, name string) *host {
 // ports counts the ports that freeAddress has tried.
 var ports atomic.Uint32
 
-// freeAddress returns an address that is free until the test binds it, seconds later: below the
-// ports that the kernel gives out by itself (ip_local_port_range), and not one of another test. A
-// socket in the abstract namespace, which has the extent of that of the ports, says that it is
+// freeAddress returns an address that is free until the test binds it, seconds later. It is below
+// the ports that the kernel gives out by itself (ip_local_port_range), and not one of another test.
+// A socket in the abstract namespace, which has the extent of that of the ports, says that it is
 // taken, also to other processes.
 func freeAddress(t *testing.T) string {
 	t.Helper()
