@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -44,8 +46,13 @@ func (c *Client) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	return s.Revision, err
 }
 
+// callTime is how long a request and its answer take at most: enough for 2 MiB on a line of 64
+// kbit/s. One who has stolen a weir-store, or is on the way to it, could send a byte now and then,
+// and keep a command for ever.
+const callTime = 5 * time.Minute
+
 // call sends a request and collects its answer. It ends when nothing of the answer comes for the
-// time of silence; all of a large answer may take longer than that on a slow line.
+// time of silence; all of a large answer may take longer than that on a slow line, up to callTime.
 func (c *Client) call(ctx context.Context, request func(number uint64) []byte) (store.Snapshot,
 	error) {
 	s, err := c.sessionInTime(ctx)
@@ -61,32 +68,38 @@ func (c *Client) sessionInTime(ctx context.Context) (*session, error) {
 	defer cancel()
 	s, err := c.session(limited)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = c.noAnswer()
+		err = fmt.Errorf("%w: no answer of %s for %v", store.ErrUnavailable,
+			strings.Join(c.config.Stores(), " "), c.config.Silence)
 	}
 	return s, err
-}
-
-func (c *Client) noAnswer() error {
-	return fmt.Errorf("%w: no answer for %v", store.ErrUnavailable, c.config.Silence)
 }
 
 func (c *Client) collect(ctx context.Context, s *session, request func(number uint64) []byte) (
 	snapshot store.Snapshot, err error) {
 	number, waiting := s.begin(maxPages)
 	defer s.forget(number)
-	if err := s.send(request(number)); err != nil {
-		return snapshot, s.broken()
+	limited, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := s.send(limited, request(number)); err != nil {
+		if ctx.Err() == nil && limited.Err() != nil {
+			return snapshot, s.tooLong()
+		}
+		return snapshot, cmp.Or(ctx.Err(), s.broken())
 	}
 	silent := time.NewTimer(c.config.Silence)
 	defer silent.Stop()
 	for size := 0; ; silent.Reset(c.config.Silence) {
 		select {
-		case <-ctx.Done():
-			return snapshot, ctx.Err()
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return store.Snapshot{}, ctx.Err()
+			}
+			return store.Snapshot{}, s.tooLong()
 		case <-silent.C:
 			// While a frame arrives, of this answer or before it, the line is slow.
 			if !s.arriving.Load() {
-				return store.Snapshot{}, c.noAnswer()
+				return store.Snapshot{}, fmt.Errorf("%w: no answer of %s for %v",
+					store.ErrUnavailable, s.address, c.config.Silence)
 			}
 		case <-s.done:
 			return store.Snapshot{}, s.broken()
@@ -107,6 +120,16 @@ func (c *Client) collect(ctx context.Context, s *session, request func(number ui
 			}
 		}
 	}
+}
+
+// tooLong ends a session with a weir-store that took more than callTime for a call: the next call
+// goes to another one.
+func (s *session) tooLong() error {
+	err := fmt.Errorf("%w: %s did not finish its answer within %v: the line is too slow, or "+
+		"someone delays it; look at that host, or try again", store.ErrUnavailable, s.address,
+		callTime)
+	_ = s.end(err)
+	return err
 }
 
 // sizeOf returns about what entries take in memory.
@@ -143,11 +166,13 @@ func (c *Client) watch(ctx context.Context, name string, after int64,
 	number, waiting := s.begin(maxEvents)
 	defer func() {
 		if s.forget(number) && s.ended() == nil {
-			_ = s.send(wire.EncodeCancel(number)) // an error ends the session
+			// an error ends the session
+			_ = s.send(context.WithoutCancel(ctx), wire.EncodeCancel(number))
 		}
 	}()
-	if err := s.send(wire.Watch{Number: number, Name: name, After: after}.Encode()); err != nil {
-		return s.broken()
+	watch := wire.Watch{Number: number, Name: name, After: after}
+	if err := s.send(ctx, watch.Encode()); err != nil {
+		return cmp.Or(ctx.Err(), s.broken())
 	}
 	for {
 		select {

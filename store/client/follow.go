@@ -118,7 +118,7 @@ func (c *Client) followOnce(ctx context.Context, f Follow) (steps int, err error
 	}
 	at := f.Copy()
 	hello := wire.Follow{Epoch: have, Revision: at.Revision, Sum: at.Sum()}
-	if err := s.send(hello.Encode()); err != nil {
+	if err := s.send(ctx, hello.Encode()); err != nil {
 		return 0, err
 	}
 	for {
@@ -129,7 +129,7 @@ func (c *Client) followOnce(ctx context.Context, f Follow) (steps int, err error
 			return steps, s.ended()
 		case <-in.changed:
 		}
-		n, err := in.take().apply(s, f)
+		n, err := in.take().apply(ctx, s, f)
 		if steps += n; err != nil {
 			return steps, err
 		}
@@ -144,7 +144,7 @@ func (c *Client) epoch(f Follow) uint64 {
 }
 
 // apply makes the steps, and returns how many.
-func (n news) apply(s *session, f Follow) (steps int, err error) {
+func (n news) apply(ctx context.Context, s *session, f Follow) (steps int, err error) {
 	if n.difference != nil {
 		b, err := n.difference.against(f.Copy())
 		if err != nil {
@@ -170,7 +170,7 @@ func (n news) apply(s *session, f Follow) (steps int, err error) {
 		for i := range digests {
 			digests[i] = f.Copy().Digest(i)
 		}
-		return steps, s.send(digests.Encode())
+		return steps, s.send(ctx, digests.Encode())
 	}
 	return steps, nil
 }

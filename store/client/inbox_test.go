@@ -165,7 +165,7 @@ func TestStepThatDoesNotFit(t *testing.T) {
 		Step: func(store.Batch) error { t.Error("it is made"); return nil }}
 	for what, n := range map[string]news{"a difference": {difference: &difference{}},
 		"a batch": {batch: &merged{}}} {
-		_, err := n.apply(nil, f)
+		_, err := n.apply(t.Context(), nil, f)
 		var fatal *stepError
 		if !errors.Is(err, large) || errors.As(err, &fatal) {
 			t.Errorf("%s: %v", what, err)

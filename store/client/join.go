@@ -60,15 +60,17 @@ func (j Join) Do(ctx context.Context) (*Joined, error) {
 		}
 		m.Rejoin = ed25519.Sign(j.Old, binding)
 	}
-	if _, err := conn.Write(m.Encode()); err != nil {
-		return nil, err
+	_, err = conn.Write(m.Encode())
+	var t wire.Type
+	var body []byte
+	if err == nil {
+		t, body, err = wire.ReadFrame(bufio.NewReader(conn), wire.MaxFrame)
 	}
-	t, body, err := wire.ReadFrame(bufio.NewReader(conn), wire.MaxFrame)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("%s gave no answer in time: %w", j.Address, ctx.Err())
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", j.Address, err)
 	case t == wire.TypeJoined:
 		return j.joined(body)
 	}

@@ -26,6 +26,7 @@ const keptFrame = 64 << 10
 // session is one connection.
 type session struct {
 	conn    net.Conn
+	address string // of the weir-store, as it was dialled
 	from    *bufio.Reader
 	silence time.Duration
 	welcome wire.Welcome
@@ -61,9 +62,10 @@ func dial(ctx context.Context, c *Config, address string,
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, silence: c.Silence, heard: heard, calls: map[uint64]*call{},
-		from: bufio.NewReader(&attentive{conn: conn, silence: c.Silence}),
-		done: make(chan struct{})}
+	s := &session{conn: conn, address: address, silence: c.Silence, heard: heard,
+		calls: map[uint64]*call{},
+		from:  bufio.NewReader(&attentive{conn: conn, silence: c.Silence}),
+		done:  make(chan struct{})}
 	if err := s.hello(ctx, c.Cluster); err != nil {
 		conn.Close()
 		return nil, err
@@ -217,7 +219,7 @@ func (s *session) ended() error {
 // broken is the error of a call whose connection ended.
 func (s *session) broken() error {
 	err := s.ended()
-	return fmt.Errorf("%w: the connection ended: %v", store.ErrUnavailable, err)
+	return fmt.Errorf("%w: the connection to %s ended: %v", store.ErrUnavailable, s.address, err)
 }
 
 func (s *session) handle(t wire.Type, body []byte) error {
@@ -309,13 +311,21 @@ func (s *session) forget(number uint64) bool {
 	return ok
 }
 
-// send writes a frame. An error ends the session.
-func (s *session) send(frame []byte) error {
+// send writes a frame. The end of the context ends it. An error ends the session.
+func (s *session) send(ctx context.Context, frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err // nothing of the frame is sent
+	}
+	stop := context.AfterFunc(ctx, func() { s.conn.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
 	// In steps, so that a large transaction on a slow line may take its time.
 	for step := range slices.Chunk(frame, 64<<10) {
 		err := s.conn.SetWriteDeadline(time.Now().Add(s.silence))
+		if err == nil {
+			err = ctx.Err() // the deadline may have taken the place of that of its end
+		}
 		if err == nil {
 			_, err = s.conn.Write(step)
 		}

@@ -118,6 +118,15 @@ func TestLargeCallsOnASlowLine(t *testing.T) {
 func newSlowClient(t *testing.T, silence time.Duration,
 	answer func(wire.Type) [][]byte) *client.Client {
 	t.Helper()
+	return newClientOf(t, silence, func(raw net.Conn, served *tls.Config) {
+		serveSlowly(raw, served, answer)
+	})
+}
+
+// newClientOf returns a client of a server.
+func newClientOf(t *testing.T, silence time.Duration,
+	serve func(net.Conn, *tls.Config)) *client.Client {
+	t.Helper()
 	w := newPiped(t, "h/", silence)
 	own, err := identity.Issue(w.ca, identity.ID{Kind: identity.Store, Name: "slow"})
 	if err != nil {
@@ -135,7 +144,7 @@ func newSlowClient(t *testing.T, silence time.Duration,
 			if err != nil {
 				return
 			}
-			go serveSlowly(raw, served, answer)
+			go serve(raw, served)
 		}
 	}()
 	name, config := w.newHost(t, nil)
