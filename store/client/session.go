@@ -318,8 +318,16 @@ func (s *session) send(ctx context.Context, frame []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing of the frame is sent
 	}
-	stop := context.AfterFunc(ctx, func() { s.conn.SetWriteDeadline(time.Unix(1, 0)) })
-	defer stop()
+	set := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		s.conn.SetWriteDeadline(time.Unix(1, 0))
+		close(set)
+	})
+	defer func() {
+		if !stop() {
+			<-set // or it would end what is sent next
+		}
+	}()
 	// In steps, so that a large transaction on a slow line may take its time.
 	for step := range slices.Chunk(frame, 64<<10) {
 		err := s.conn.SetWriteDeadline(time.Now().Add(s.silence))
