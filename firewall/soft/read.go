@@ -65,28 +65,17 @@ func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	return all, nil
 }
 
-// statesChunk is how many sets States and Cut look at before they let the worker continue.
-const statesChunk = 512
-
-// States yields the live states. Workers continue meanwhile.
+// States yields the live states. Workers continue meanwhile: a state that lives all the time comes
+// once.
 func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		var found []firewall.State
 		for _, s := range e.shards {
-			for _, t := range []*table{&s.established, &s.halfOpen} {
-				for set := 0; set < len(t.tags); set += statesChunk {
-					found = found[:0]
-					s.hold()
-					t.eachIn(set, set+statesChunk, func(r ref) {
-						if st, ok := s.show(t, r); ok {
-							found = append(found, st)
-						}
-					})
-					s.release()
-					for _, st := range found {
-						if !yield(st, nil) {
-							return
-						}
+			for v := range s.chunks() {
+				found = s.showIn(v, found[:0])
+				for _, st := range found {
+					if !yield(st, nil) {
+						return
 					}
 				}
 			}
@@ -94,46 +83,36 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
+// showIn appends the states of one chunk.
+func (s *shard) showIn(v *visit, found []firewall.State) []firewall.State {
+	s.hold()
+	defer s.release()
+	v.look(s, func(r ref) {
+		if st, ok := s.show(v.table, r); ok {
+			found = append(found, st)
+		}
+	})
+	return found
+}
+
 // DeleteStates ends the states for which drop returns true. Tick hands out resets for both ends of
 // the TCP connections among them.
 func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {
-		for t, set := range s.chunks() {
-			n += s.deleteIn(t, set, drop)
+		for v := range s.chunks() {
+			n += s.deleteIn(v, drop)
 		}
 	}
 	return n, nil
 }
 
-// chunks yields the first set of each chunk of the tables. A visit of one after the other finds
-// each state that is there all the time, although packets come meanwhile. States move only from the
-// half-open ones to the established ones, and within these not before the end.
-func (s *shard) chunks() iter.Seq2[*table, int] {
-	return func(yield func(*table, int) bool) {
-		s.walkers(1)
-		defer s.walkers(-1)
-		for _, t := range []*table{&s.halfOpen, &s.established} {
-			for set := 0; set < len(t.tags); set += statesChunk {
-				if !yield(t, set) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (s *shard) walkers(n int) {
-	s.hold()
-	s.walks += n
-	s.release()
-}
-
 // deleteIn is DeleteStates for one chunk.
-func (s *shard) deleteIn(t *table, set int, drop func(firewall.State) bool) (n int) {
+func (s *shard) deleteIn(v *visit, drop func(firewall.State) bool) (n int) {
 	s.hold()
 	defer s.release()
-	t.eachIn(set, set+statesChunk, func(r ref) {
+	t := v.table
+	v.look(s, func(r ref) {
 		if st, ok := s.show(t, r); ok && drop(st) {
 			s.reset(&t.entries[r])
 			s.end(t, r, st.Last)

@@ -36,8 +36,8 @@ type shard struct {
 	lastState lastState
 	hints     [hints]*entry
 	lastRule  lastRule
-	resets    []Probe // of connections that DeleteStates has ended, for Tick to send
-	walks     int     // of chunks: meanwhile states keep their places (table.move)
+	resets    []Probe  // of connections that DeleteStates has ended, for Tick to send
+	visiting  []*visit // of all states: meanwhile these keep their places (table.move)
 }
 
 // counter counts the packets of this shard that a rule matched.
@@ -118,7 +118,7 @@ func (s *shard) reserve(halfOpen bool, h uint64, now time.Duration) (*table, ref
 			r = s.reclaim(t, h, now)
 		}
 	}
-	if r == noRef && !s.full() && !halfOpen && s.walks == 0 {
+	if r == noRef && !s.full() && !halfOpen && len(s.visiting) == 0 {
 		r = t.move(h)
 		s.moves++
 	}
@@ -215,7 +215,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now time.D
 	if to == noRef {
 		to = s.reclaim(&s.established, h, now)
 	}
-	if to == noRef && s.walks == 0 {
+	if to == noRef && len(s.visiting) == 0 {
 		to = s.established.move(h)
 	}
 	if to == noRef {
@@ -229,6 +229,9 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now time.D
 	s.established.setTag(to, tag)
 	s.established.used++
 	s.moves++
+	for _, v := range s.visiting {
+		v.established(s, r, to)
+	}
 	t.remove(r)
 }
 
