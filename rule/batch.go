@@ -13,6 +13,7 @@ type Batch struct {
 	first [removed + 1]group  // of the rules that were there when the Batch was made, by set
 	sets  [removed + 1]*group // of the rules that are in a set now
 	of    map[*Rule]*group    // of rules whose group is not that of first
+	users users               // nil until TableUser asks for them
 }
 
 // removed is the set of the rules that are only in the Ruleset still.
@@ -41,7 +42,7 @@ func (b *Batch) begin() {
 	for _, r := range b.rules.Rules {
 		b.first[r.Set].size++
 	}
-	b.of = map[*Rule]*group{}
+	b.of, b.users = map[*Rule]*group{}, nil
 }
 
 // Apply executes a command as its own Apply does, each once.
@@ -102,11 +103,15 @@ func (b *Batch) add(c *Command) error {
 	// a rule without number comes behind those that are there
 	for n > 0 && b.groupOf(s.Rules[n-1]).set == removed {
 		n--
-		b.leave(s.Rules[n])
+		b.forget(s.Rules[n])
 		s.Rules[n] = nil
 	}
 	s.Rules = s.Rules[:n]
-	b.join(s.Add(c.Rule), c.Rule.Set)
+	r := s.Add(c.Rule)
+	b.join(r, c.Rule.Set)
+	if b.users != nil {
+		b.users.add(r)
+	}
 	return nil
 }
 
@@ -131,9 +136,9 @@ func (b *Batch) deleteOf(numbers Range, sets uint32) (found bool) {
 	for _, r := range b.rules.Rules[from:to] {
 		switch set := b.groupOf(r).set; {
 		case set == removed:
-			b.leave(r)
+			b.forget(r)
 		case sets>>set&1 == 1:
-			b.leave(r)
+			b.forget(r)
 			found = true
 		default:
 			b.rules.Rules[kept] = r
@@ -212,6 +217,14 @@ func (b *Batch) join(r *Rule, set uint8) {
 	g.size++
 	if g != &b.first[r.Set] {
 		b.of[r] = g
+	}
+}
+
+// forget is for a rule that leaves the Ruleset.
+func (b *Batch) forget(r *Rule) {
+	b.leave(r)
+	if b.users != nil {
+		b.users.remove(r)
 	}
 }
 

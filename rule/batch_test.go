@@ -36,10 +36,36 @@ func TestBatch(t *testing.T) {
 			}); b.Has(number) != want {
 				t.Fatalf("%s: has rule %d: %v", line, number, !want)
 			}
+			if random.IntN(4) == 0 {
+				compareUsers(t, line, b, one)
+			}
 		}
 		b.Flush()
 		if !reflect.DeepEqual(all, one) {
 			t.Errorf("%v, want %v", all, one)
+		}
+	}
+}
+
+// compareUsers compares the rules that ask about tables with what all rules say.
+func compareUsers(t *testing.T, line string, b *Batch, s *Ruleset) {
+	t.Helper()
+	for _, table := range []string{"", "t1", "t2", "t3", "t4"} {
+		want := uint16(0)
+		for _, r := range s.Rules {
+			for name := range r.tables {
+				if want == 0 && (table == "" || name == table) {
+					want = r.Number
+				}
+			}
+		}
+		got := uint16(0)
+		r, about := b.TableUser(table)
+		if r != nil {
+			got = r.Number
+		}
+		if got != want || table != "" && about != table {
+			t.Fatalf("%s: table %q is asked about by rule %d, want %d", line, about, got, want)
 		}
 	}
 }
@@ -56,7 +82,8 @@ func randomSetLine(random *rand.Rand) string {
 	number := random.IntN(5) + 1
 	switch random.IntN(17) {
 	default:
-		return fmt.Sprintf("add %d set %d count ip from any to any", number, set())
+		return fmt.Sprintf("add %d set %d count ip from %s to %s", number, set(), randomEnd(random),
+			randomEnd(random))
 	case 0, 1:
 		return fmt.Sprintf("set swap %d %d", random.IntN(4), random.IntN(4))
 	case 2, 3:
@@ -72,10 +99,18 @@ func randomSetLine(random *rand.Rand) string {
 	case 8:
 		return fmt.Sprintf("set %d delete %d-%d", set(), number, number+2)
 	case 9, 10:
-		return fmt.Sprintf("add set %d count ip from any to any", set())
+		return fmt.Sprintf("add set %d count ip from any to %s", set(), randomEnd(random))
 	case 11:
 		return []string{"flush", "table x create missing", "set 2 flush"}[random.IntN(3)]
 	}
+}
+
+// randomEnd is any address or a table.
+func randomEnd(random *rand.Rand) string {
+	if n := random.IntN(12); 0 < n && n < 4 {
+		return fmt.Sprintf("table(t%d)", n)
+	}
+	return "any"
 }
 
 // TestBatchLinesAreCheap: what a line about sets allocates does not grow with the rules that are

@@ -36,7 +36,7 @@ func (m *Manager) do(line string, lenient bool) (message string, err error) {
 	err = m.change(func(set *rule.Ruleset) error {
 		batch := rule.NewBatch(set)
 		defer batch.Flush()
-		if err := apply(c, set, batch); err != nil && (!lenient || !rule.IsAbsent(err)) {
+		if err := apply(c, batch); err != nil && (!lenient || !rule.IsAbsent(err)) {
 			return err
 		}
 		if c.Kind == rule.CommandAdd {
@@ -50,12 +50,12 @@ func (m *Manager) do(line string, lenient bool) (message string, err error) {
 	return message, nil
 }
 
-// apply executes a command on rules that a running node has.
-func apply(c *rule.Command, set *rule.Ruleset, batch *rule.Batch) error {
+// apply executes a command on rules that a running node has. A table that a rule asks about is not
+// destroyed.
+func apply(c *rule.Command, batch *rule.Batch) error {
 	if c.Kind == rule.CommandTableDrop {
-		batch.Flush()
-		if err := errInUse(set, c.Table); err != nil {
-			return err
+		if r, table := batch.TableUser(c.Table); r != nil {
+			return fmt.Errorf("table %s is in use by rule %d", table, r.Number)
 		}
 	}
 	return batch.Apply(c)
@@ -99,7 +99,7 @@ func (r *Version) apply(name string, commands []*rule.Command) (lines []string, 
 	batch := rule.NewBatch(r.Set)
 	defer batch.Flush()
 	for _, c := range commands {
-		if err := apply(c, r.Set, batch); err != nil && !rule.IsAbsent(err) {
+		if err := apply(c, batch); err != nil && !rule.IsAbsent(err) {
 			return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 		}
 		switch c.Kind {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/rule"
-	"github.com/weirnet/weir/rule/op"
 )
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
@@ -129,21 +128,6 @@ func (m *Manager) undoMembersLocked(c *rule.Command) func(applied int) error {
 		}
 		return err
 	}
-}
-
-// errInUse refuses to destroy a table that a rule asks about.
-func errInUse(set *rule.Ruleset, table string) error {
-	for _, r := range set.Rules {
-		for _, clause := range r.Clauses() {
-			for _, t := range clause {
-				if (t.Op == op.CondSrcTable || t.Op == op.CondDstTable) &&
-					(t.Name == table || table == "") {
-					return fmt.Errorf("table %s is in use by rule %d", t.Name, r.Number)
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // changedTables returns the members of those tables of next that differ from those of now, none for
