@@ -50,6 +50,7 @@ type bind struct {
 	peers  map[Key]*peerEndpoint
 	// stands for all hosts but peers, so that what is sent to them has a socket of its own
 	strangers peerEndpoint
+	known     addrsOfPeers
 	remotes   remotes
 	batches   pool[batch]
 	logLimit  logLimiter

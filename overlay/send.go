@@ -15,6 +15,7 @@ import (
 type batch struct {
 	peer   *peerEndpoint // whose socket is used, or nil for that of handshakes
 	unsent int           // bytes for which there was no space
+	full   uint64        // messages for which there was none
 	msgs   []udp.Message
 	views  [][]byte // msgs[i].Buffers is views[i:i+1]
 }
@@ -28,7 +29,8 @@ func newBatch() *batch {
 }
 
 func (b *bind) putBatch(s *batch) {
-	s.peer, s.unsent = nil, 0
+	b.sendFull.Add(s.full)
+	s.peer, s.unsent, s.full = nil, 0, 0
 	clear(s.views)
 	b.batches.put(s)
 }
@@ -51,9 +53,8 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 			}
 			e.sent.Add(uint64(max(0, size-s.unsent)))
 		}
-	case *remoteEndpoint: // a cookie
-		s.peer = &b.strangers
-		err = b.sendOver(s, n, &e.path)
+	case *remoteEndpoint:
+		err = b.sendCookie(s, n, e)
 	default:
 		return conn.ErrWrongEndpointType
 	}
@@ -148,7 +149,7 @@ func (b *bind) sendOver(s *batch, n int, h *path) error {
 			break
 		}
 		if errors.Is(err, udp.ErrFull) { // the link is slower than what goes there
-			b.sendFull.Add(uint64(n - at))
+			s.full += uint64(n - at)
 			for _, view := range s.views[at:n] {
 				s.unsent += len(view)
 			}

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -112,4 +113,50 @@ func TestSlowStrangers(t *testing.T) {
 		ask()
 	}
 	echo(t, a, fast, 100) // there was no handshake yet
+}
+
+// TestStrangersKeepNoPeerOut: strangers behind a slow link have filled the socket of cookies. The
+// cookies for a peer get out.
+func TestStrangersKeepNoPeerOut(t *testing.T) {
+	const asked, cookie = 200, 64
+	a, slow, fast, slowDown := slowLab(t)
+	echo(t, a, slow, 100)
+	echo(t, a, fast, 100)
+	at, err := fast.ListenPacket("udp", "10.97.0.3:7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	slowDown()
+	b := a.dev.bind
+	address := netip.MustParseAddrPort("10.97.0.3:7000")
+	b.peerOf(fast.key.Public()).setCandidates([]netip.AddrPort{address})
+	send := func(to netip.AddrPort) {
+		t.Helper()
+		err := b.Send([][]byte{make([]byte, cookie)}, b.remotes.get(b, path{addr: to}), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for filled := a.dev.Stats().SendFull; a.dev.Stats().SendFull < filled+1000; {
+		send(netip.MustParseAddrPort("10.98.0.2:9"))
+	}
+	before := a.dev.Stats().SendFull
+	for range asked {
+		send(address)
+	}
+	if full := a.dev.Stats().SendFull - before; full > 0 {
+		t.Errorf("%d of %d cookies are counted as dropped", full, asked)
+	}
+	at.SetReadDeadline(time.Now().Add(20 * time.Second))
+	buf := make([]byte, 2000)
+	for got := 0; got < asked; {
+		n, _, err := at.ReadFrom(buf)
+		if err != nil {
+			t.Fatalf("%d of %d cookies get out: %v", got, asked, err)
+		}
+		if n == cookie {
+			got++
+		}
+	}
 }
