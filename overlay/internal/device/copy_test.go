@@ -37,6 +37,8 @@ type edit struct{ theirs, ours string }
 //
 // A handshake message that waits keeps all of the memory that it was read into: a thousand, which
 // any host can send, keep 128 MiB. So each is copied.
+//
+// Each IPv6 address has handshakes of its own, and a host as many addresses as it likes.
 var edits = map[string][]edit{
 	"noise-protocol.go": {
 		{`	handshake.mutex.Lock()
@@ -96,6 +98,8 @@ var edits = map[string][]edit{
 				dropped(meta.Endpoint)
 			}
 `},
+		{`!device.rate.limiter.Allow(elem.packetMeta.Endpoint.DstIP())`,
+			`!device.mayHandshake(elem.packetMeta.Endpoint.DstIP())`},
 		{`			peer.SendHandshakeResponse()
 `, `			peer.initiated(elem.packetMeta.Endpoint)
 			peer.SendHandshakeResponse()

@@ -331,7 +331,7 @@ func (device *Device) RoutineHandshake(id int) {
 
 				// check ratelimiter
 
-				if !device.rate.limiter.Allow(elem.packetMeta.Endpoint.DstIP()) {
+				if !device.mayHandshake(elem.packetMeta.Endpoint.DstIP()) {
 					goto skip
 				}
 			}

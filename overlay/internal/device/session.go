@@ -185,3 +185,14 @@ func (peer *Peer) ReceivedAll(size int, data bool) {
 
 // Running reports whether the peer takes part: it was started and not removed.
 func (peer *Peer) Running() bool { return peer.runningState.isRunning.Load() }
+
+// mayHandshake reports whether a host may have another handshake under load. Those of an IPv6 /64
+// count as one, as in Linux: a single host may have all of its addresses, and the workers for
+// handshakes would have no time for others.
+func (device *Device) mayHandshake(a netip.Addr) bool {
+	if a = a.Unmap().WithZone(""); a.Is6() {
+		p, _ := a.Prefix(64) // cannot fail
+		a = p.Addr()
+	}
+	return device.rate.limiter.Allow(a)
+}
