@@ -34,8 +34,9 @@ type Packet struct {
 	aux uint16
 	// TCPFlags is the flag byte of TCP: FlagFIN to FlagCWR.
 	TCPFlags uint8
-	// offset has the length of the transport header in words in the high half: byte 12 of TCP as it
-	// is, with the reserved bits in the low half; 2 for UDP, UDP-Lite and ICMP, 3 for SCTP; else 0.
+	// offset has the length of the transport header in words in the high half. For TCP it is byte
+	// 12 as it is, with the reserved bits in the low half. The length is 2 for UDP, UDP-Lite and
+	// ICMP, 3 for SCTP, and 0 else.
 	offset uint8
 	// Ack is the TCP acknowledgement field, also when the ACK flag is clear.
 	Ack uint32
@@ -176,7 +177,8 @@ func (p *Packet) IsICMP() bool {
 func (p *Packet) Len() uint32 { return uint32(p.L4) + uint32(p.rest) }
 
 // PayloadOffset returns the offset in bytes, from the start of the IP header, of what follows the
-// transport header of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
+// transport header of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes). For other protocols
+// it returns L4.
 func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.offset>>4<<2) }
 
 // PayloadLen returns the number of bytes from PayloadOffset to the end of the IP

@@ -26,7 +26,7 @@ func fillRuns(a *program.Addresses, c *classes) {
 }
 
 // fillPrefixes makes the longest-prefix table. A prefix has the class of those of its addresses
-// that no longer prefix covers; it is left out if there are none, or if the prefix around it has
+// that no longer prefix covers. It is left out if there are none, or if the prefix around it has
 // the same class.
 func fillPrefixes(a *program.Addresses, c *classes, named []netip.Prefix) {
 	slices.SortFunc(named, netip.Prefix.Compare)

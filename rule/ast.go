@@ -64,10 +64,11 @@ type State struct {
 // Clause is an or-list: true when at least one of its tests is. The empty Clause is true.
 type Clause []Test
 
-// Test is one possibly negated condition. Op says what is compared; the fields that it uses are
-// those that op.Cond names, with the pools in place: Prefixes for CondSrcIn, CondDstIn (any length)
-// and CondRecvAddr, CondXmitAddr, CondViaAddr (one full-length prefix); Ranges for ports, types and
-// number lists; Name for table, interface and glob; Value for tables; A and B for the rest.
+// Test is one possibly negated condition. Op says what is compared. The fields that it uses are
+// those that op.Cond names, with the pools in place. Prefixes is for CondSrcIn, CondDstIn (any
+// length) and CondRecvAddr, CondXmitAddr, CondViaAddr (one full-length prefix). Ranges is for
+// ports, types and number lists, Name for table, interface and glob, Value for tables, and A and B
+// for the rest.
 type Test struct {
 	Not      bool
 	Op       op.Cond

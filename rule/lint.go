@@ -54,9 +54,9 @@ func (f Finding) String() string {
 // Lint finds the enabled rules that no packet can match. It follows all packets that meet the
 // conditions of a rule, as sets, through the rules before it: what it reports is proved. Conditions
 // that depend on more than the packet (interfaces, me, tables, tags, routes) are taken as unknown,
-// but the same everywhere; rules with prob take nothing for sure; a call may lead anywhere. A state
-// may send a packet on behind a count or skipto rule that made it. undecided are the rules whose
-// packets fell into too many sets to follow.
+// but the same everywhere. Rules with prob take nothing for sure, and a call may lead anywhere. A
+// state may send a packet on behind a count or skipto rule that made it. undecided are the rules
+// whose packets fell into too many sets to follow.
 func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
 	l, err := newLinter(s)
 	if err != nil {

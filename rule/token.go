@@ -3,7 +3,7 @@ package rule
 import "strings"
 
 // token is a word of a line. White space after a comma belongs to no word ("80, 443" is one word),
-// so a byte's column can be further right than the byte's index tells; cols then has the column of
+// so a byte's column can be further right than the byte's index tells. Then cols has the column of
 // each byte.
 type token struct {
 	text string

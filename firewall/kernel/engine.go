@@ -276,8 +276,8 @@ func sourceCells(halfOpen int) uint32 {
 	return uint32(1) << bits.Len(uint(max(2*halfOpen, 1024)-1))
 }
 
-// sourceFew is up to which limit of half-open states of one source all of them are recorded; of
-// larger limits half, rounded up: an address of the host itself is refused at half the limit.
+// sourceFew is up to which limit of half-open states of one source all of them are recorded. Of
+// larger limits it is half, rounded up: an address of the host itself is refused at half the limit.
 const sourceFew = 16
 
 // limitSources sets how many half-open states one source may have, 0 for any number.

@@ -147,7 +147,7 @@ func largeDatagrams(from *nstest.Node, to string) error {
 }
 
 // TestFwd: a rule with fwd sends packets to another next hop, on their way in and out, with and
-// without states, beside pods or not; without the rule they do not get there.
+// without states, beside pods or not. Without the rule they do not get there.
 func TestFwd(t *testing.T) {
 	t.Parallel()
 	for name, rules := range hopRules {

@@ -15,8 +15,8 @@ import (
 // The last resort, for a host whose agent cannot start, is a program of its own, small enough to be
 // read at one go and without maps. It is in a tc filter, which needs no pin. What comes in passes
 // if it may answer something. That is TCP but SYNs, UDP from a well-known port to one that the host
-// chooses itself, answers and errors of ICMP, DHCP, and neighbour discovery; and, if wanted, SYNs
-// to port 22.
+// chooses itself, answers and errors of ICMP, DHCP, and neighbour discovery. If wanted, SYNs to
+// port 22 pass, too.
 
 // lastName marks the filter.
 const lastName = "weir_last"

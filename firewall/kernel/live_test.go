@@ -138,7 +138,7 @@ func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
 
 // patience is for what has to come, on however busy a machine. It is also enough for a second SYN.
 // An ICMP error that comes back at once finds the socket locked by connect(2) and is only recorded
-// there; it is the error about the second SYN that ends the attempt.
+// there. It is the error about the second SYN that ends the attempt.
 const patience = 5 * time.Minute
 
 // impatience is for what must not come.

@@ -18,8 +18,8 @@ import (
 )
 
 // TestLargestDatagramsToOwnPorts: the largest datagrams of IPv6, which do not fit the loopback's
-// MTU, reach a published port of the host from the host, and come back; as they do at a port of the
-// host's own (the control).
+// MTU, reach a published port of the host from the host, and come back. They do so at a port of the
+// host's own, too (the control).
 func TestLargestDatagramsToOwnPorts(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, openRules)

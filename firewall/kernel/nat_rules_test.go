@@ -147,7 +147,7 @@ func TestNATOnlyByRule(t *testing.T) {
 }
 
 // TestNATRulesLive: flows continue when the agent ends and another one takes over, and over a load
-// of the same instance; without it they end, and so they do when its address changes.
+// of the same instance. Without the instance they end, and so they do when its address changes.
 func TestNATRulesLive(t *testing.T) {
 	t.Parallel()
 	rules := natRuleFiles["one rule"]

@@ -29,9 +29,9 @@ func (e *Engine) piped(t *testing.T, seconds float64, from string, n int) firewa
 	return v
 }
 
-// TestPipeCarriesItsBandwidth: of six minutes of packets that come twice as fast as the pipe is,
-// its bandwidth and what the bucket held passes; the rest is dropped by the rule, reason pipe. A
-// packet larger than the bucket passes when that is full, and is paid for afterwards.
+// TestPipeCarriesItsBandwidth: packets come for six minutes, twice as fast as the pipe is. Its
+// bandwidth and what the bucket held passes. The rest is dropped by the rule, reason pipe. A packet
+// larger than the bucket passes when that is full, and is paid for afterwards.
 func TestPipeCarriesItsBandwidth(t *testing.T) {
 	e := newEngine(t)
 	if err := e.Load(compile(t, "pipe 1 config bw 8Kbit/s queue 3000Bytes\n"+

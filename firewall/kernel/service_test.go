@@ -188,7 +188,7 @@ func TestServices(t *testing.T) {
 }
 
 // TestServiceKeepsFlows: flows stay with their pod when the set changes, and when the engine is
-// replaced; those of a pod that leaves the set end, and so do all when the service goes.
+// replaced. Those of a pod that leaves the set end, and so do all when the service goes.
 func TestServiceKeepsFlows(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, openRules)

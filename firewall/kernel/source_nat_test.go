@@ -44,7 +44,7 @@ func newHidden(t *testing.T, rules string) *gateway {
 var outsideAt = []string{"192.0.2.2:80", "[2001:db8::2]:80"}
 
 // TestSourceNAT: what comes from a network behind the host leaves with the address of the NIC, or
-// with a fixed one, and what it calls answers that; beside pods, and forwarded ports.
+// with a fixed one, and what it calls answers that. It does so beside pods, and forwarded ports.
 func TestSourceNAT(t *testing.T) {
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		g := newHidden(t, rules)

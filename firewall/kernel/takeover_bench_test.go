@@ -15,8 +15,8 @@ import (
 
 // BenchmarkTakeOver measures what the start of an agent takes where the one before has left a
 // million entries and guards an interface. It measures opening the engine with its programs, the
-// first Load, and the first Attach, after which the other engine is gone; with tables of the same
-// size and of another. Run with -benchtime 1x.
+// first Load, and the first Attach, after which the other engine is gone. It does so with tables of
+// the same size and of another. Run with -benchtime 1x.
 func BenchmarkTakeOver(b *testing.B) {
 	const million = 1 << 20
 	for _, kind := range []struct {

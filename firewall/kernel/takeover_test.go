@@ -65,7 +65,7 @@ func (g *pairLab) reopen(t *testing.T) {
 }
 
 // TestStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next,
-// whatever that is given, packets are evaluated by the old rules with all that they name; a Load
+// whatever that is given, packets are evaluated by the old rules with all that they name. A Load
 // that fails half-way changes nothing either.
 func TestStartChangesNothingBeforeItsRules(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestTunnelHasNoRecv: what leaves by the kernel's tunnel has no recv, as what leaves by that in
-// user space, and nothing there is a DHCP client's; at another interface of its type both is as
+// user space, and nothing there is a DHCP client's. At another interface of its type both is as
 // everywhere. The soft engine says the same.
 func TestTunnelHasNoRecv(t *testing.T) {
 	t.Parallel()

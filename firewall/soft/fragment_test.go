@@ -31,8 +31,8 @@ func fragment(t *testing.T, id, off uint16, more bool) []byte {
 }
 
 // TestFragmentRules: what docs/rules.md says of rules about fragments. A datagram passes or not as
-// a whole; a rule with `frag` decides about the parts without a first one, one with `frag mf` about
-// all of a datagram in parts.
+// a whole. A rule with `frag` decides about the parts without a first one, and one with `frag mf`
+// about all of a datagram in parts.
 func TestFragmentRules(t *testing.T) {
 	for rules, want := range map[string]struct{ whole, first, later, alone firewall.Verdict }{
 		"add 10 deny ip from any to any frag\nadd 20 allow udp from any to any 4000\n": {

@@ -12,10 +12,10 @@ import (
 )
 
 // Tracks count the live states of limit rules, one count per rule and masked tuple. There are two
-// tiers: the shared one holds the counts, which change by atomic operations; each shard has a small
-// cache of where they are, so that the shared index and its lock are needed only for tuples that
-// the shard has not met lately. When all tracks are in use, one that counts half-open states only
-// is evicted. These states are counted again when they become established.
+// tiers. The shared one holds the counts, which change by atomic operations. Each shard has a small
+// cache of where they are. So the shared index and its lock are needed only for tuples that the
+// shard has not met lately. When all tracks are in use, one that counts half-open states only is
+// evicted. These states are counted again when they become established.
 
 // trackKey is what a track counts.
 type trackKey struct {
