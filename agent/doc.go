@@ -16,11 +16,11 @@
 // No part imports another one. What a part needs of others is in its Config, as an interface or a
 // function, which newNode (wire.go) sets. Each part has its settings and its locks.
 //
-// The parts share these packages: agent/engines passes each change to the kernel engine and, if
-// there is one, to the engine of the tunnel; agent/problem holds the problems that the status
-// shows, and retries; agent/adopt makes states for open connections; agent/netfilter detects
-// whether netfilter translates packets of pods; agent/routes, agent/dirlock and agent/clock are
-// small helpers; and agent/api is the protocol. The maps and programs of the kernel engine are
+// The parts share these packages. agent/engines passes each change to the kernel engine and, if
+// there is one, to the engine of the tunnel. agent/problem holds the problems that the status
+// shows, and retries. agent/adopt makes states for open connections. agent/netfilter detects
+// whether netfilter translates packets of pods. agent/routes, agent/dirlock and agent/clock are
+// small helpers, and agent/api is the protocol. The maps and programs of the kernel engine are
 // pinned, so it enforces the rules without the agent.
 //
 // # Without a node

@@ -33,10 +33,10 @@ var what = map[string]uint8{
 	"refuse": 1 << firewall.EventRefuse, "log": 1 << firewall.EventLog,
 }
 
-// ParseFilter reads a filter: any of the words start (or allow), end, drop (or deny), refuse and
-// log; "reason WORD" and "rule N" or "rule N-M", each of which may come several times; then the
-// condition of a rule, of which PROTO, "from" and "to" may be missing. Errors in the condition are
-// of type *rule.Error.
+// ParseFilter reads a filter. First come any of the words start (or allow), end, drop (or deny),
+// refuse and log. "reason WORD" and "rule N" or "rule N-M" may each come several times. Then comes
+// the condition of a rule, of which PROTO, "from" and "to" may be missing. Errors in the condition
+// are of type *rule.Error.
 func ParseFilter(text string, names *rule.Names) (*Filter, error) {
 	f := &Filter{text: strings.Join(strings.Fields(text), " ")}
 	tokens := strings.Fields(text)

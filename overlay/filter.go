@@ -33,7 +33,7 @@ type Worker interface {
 
 // FilterBy returns a Filter that asks w, one batch at a time. The clock is the engine's. Refused
 // packets are given to refused, unless that is nil, so that it can send what v.Answer asks for,
-// with what may be quoted of them; it is called while the worker is locked and must not block.
+// with what may be quoted of them. It is called while the worker is locked and must not block.
 func FilterBy(w Worker, clock func() time.Duration,
 	refused func(hook firewall.Hook, v firewall.Verdict, packet, quote []byte)) Filter {
 	var mu sync.Mutex

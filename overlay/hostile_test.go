@@ -149,8 +149,8 @@ func listenWith(t *testing.T, b *side, buffer int) *net.UDPConn {
 }
 
 // TestHostileCosts: whatever an attacker without a key sends, it costs less CPU time than one
-// multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
-// for cookies, which are smaller than what they answer; and no memory is kept.
+// multiplication of a handshake, of which an honest one takes half a dozen. It gets no answer, but
+// for cookies, which are smaller than what they answer, and no memory is kept.
 func TestHostileCosts(t *testing.T) {
 	a, b, recorded := recordData(t)
 	hostile := listenWith(t, b, 4<<20)

@@ -38,7 +38,7 @@ var ErrNoKernel = errors.New("overlay: cannot make an interface of the kernel's 
 
 // NewKernel makes the interface, or takes over the one of the same name and Config.Owner. It does
 // not switch it on: Up does. Of the peers that it has, those in known stay, and SetPeer brings each
-// up to date; of the others, and of routes to ranges that none of known has, nothing stays. What
+// up to date. Of the others, and of routes to ranges that none of known has, nothing stays. What
 // Config has for packets and wg(8) (Filter, NoPeer, UAPI, NoOffload) is the kernel's own business.
 func NewKernel(config Config, known []Peer) (*KernelDevice, error) {
 	d := &KernelDevice{began: time.Now(), gone: make(chan struct{}), paths: map[Key]*kernelPath{}}

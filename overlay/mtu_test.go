@@ -175,7 +175,7 @@ func FuzzClampMSS(f *testing.F) {
 }
 
 // TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its
-// default; and large packets get through a router in between that takes even less and sends no ICMP
+// default. Large packets get through a router in between that takes even less and sends no ICMP
 // error.
 func TestMTUFitsTheLink(t *testing.T) {
 	lab := nstest.New(t)

@@ -17,7 +17,7 @@ type frame struct {
 	head     vnet
 }
 
-// tunReader reads the interface. One read gives one packet, or one GSO packet; after a small one,
+// tunReader reads the interface. One read gives one packet, or one GSO packet. After a small one,
 // more are read until none is left, so that a flood of small packets is sealed and sent in batches
 // as well. It is for one goroutine.
 type tunReader struct {

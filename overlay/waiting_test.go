@@ -187,9 +187,9 @@ func sendNumbers(t *testing.T, from, to *side, count uint32) {
 	}
 }
 
-// TestPacketsWaitForASession: what is sent to a peer that cannot be reached yet waits, and arrives
-// in order when it can be, whichever end begins the session; of too many, each that does not arrive
-// is counted.
+// TestPacketsWaitForASession: what is sent to a peer that cannot be reached yet waits. It arrives
+// in order when the peer can be reached, whichever end begins the session. Of too many, each that
+// does not arrive is counted.
 func TestPacketsWaitForASession(t *testing.T) {
 	for name, begin := range map[string]func(a, b *side){
 		"initiator": func(a, b *side) { a.peer(t, b, nil, "10.98.0.2:51820") },

@@ -51,8 +51,8 @@ func (b *fixture) processNamespace(name string) (path string, end func()) {
 }
 
 // TestFirewallBeforeLinkUp: when the fast path gets a pod and OnAttach is called, neither end of
-// its link is up; when OnDetach is called, there is no link, and the fast path still has the pod:
-// it refuses the pod's addresses as sources of others, which labels may let in.
+// its link is up. When OnDetach is called, there is no link, and the fast path still has the pod.
+// It refuses the pod's addresses as sources of others, which labels may let in.
 func TestFirewallBeforeLinkUp(t *testing.T) {
 	b := newFixture(t)
 	var saw []string

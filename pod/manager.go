@@ -23,8 +23,8 @@ type Config struct {
 	// there keep theirs.
 	Link string
 	// called with each failure to take a pod away, also where a call returns it: the next Sweep
-	// tries again, and has to come; and with published ports that are held back since something
-	// else has them; may be nil
+	// tries again, and has to come. It is also called with published ports that are held back since
+	// something else has them. It may be nil
 	OnError       func(error)
 	OnRecordError func(error) // called with records that cannot be used or written; may be nil
 	// Labels returns the labels of the pod with these addresses, whose record cannot be used, or

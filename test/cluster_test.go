@@ -209,9 +209,9 @@ func (k *cluster) follows(h *podHost, what, table, text string) {
 	})
 }
 
-// TestCluster: three hosts join with one command each; pods of one are in the tables of the others;
-// one load is in force everywhere; a version that would cut a host off is refused, and one that is
-// not confirmed goes back; without the store, everything stays as it is, also after a start; a
+// TestCluster: three hosts join with one command each. Pods of one are in the tables of the others,
+// and one load is in force everywhere. A version that would cut a host off is refused, and one that
+// is not confirmed goes back. Without the store, everything stays as it is, also after a start. A
 // removed host is gone from the others.
 func TestCluster(t *testing.T) {
 	t.Parallel()

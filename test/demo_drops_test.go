@@ -22,8 +22,8 @@ import (
 )
 
 // TestLongEveryDropOfTheDemoHasAnEvent: tcpdump listens to all three hosts of the demo. Every
-// connection attempt that it sees come in and that nothing answers was dropped, and each such
-// packet has its event with the rule that the demo names; and no event is without its packet.
+// connection attempt that it sees come in and that nothing answers was dropped. Each such packet
+// has its event with the rule that the demo names, and no event is without its packet.
 func TestLongEveryDropOfTheDemoHasAnEvent(t *testing.T) {
 	nstest.RequireRoot(t)
 	need(t, "tcpdump", "nsenter")

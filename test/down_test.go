@@ -106,7 +106,7 @@ func (h *usedHost) asBefore(when string) {
 }
 
 // TestDownLeavesWhatWasThere: the first `weir down` succeeds, with and without an agent, where Weir
-// itself mounted the bpf file system, after crashes and with damaged records; afterwards everything
+// itself mounted the bpf file system, after crashes and with damaged records. Afterwards everything
 // is as before the start: files, mounts, links, the kernel's settings.
 func TestDownLeavesWhatWasThere(t *testing.T) {
 	t.Parallel()

@@ -158,8 +158,8 @@ func TestLongCaptureKeepsItsRate(t *testing.T) {
 }
 
 // TestLongCaptureOfTheTunnel: a capture also has what the tunnel's own engine decides, without
-// encryption, with the rule that decided; and a reader that shares no code with the writer finds
-// the comments.
+// encryption, with the rule that decided. A reader that shares no code with the writer finds the
+// comments.
 func TestLongCaptureOfTheTunnel(t *testing.T) {
 	need(t, "nginx", "curl")
 	t.Parallel()

@@ -120,7 +120,7 @@ func (h *forwardLab) shown() {
 }
 
 // TestForwardedPorts: ports of weir.toml lead to a server behind the host, and the server reaches
-// the outside with an address of the host, without the agent too; open connections continue through
+// the outside with an address of the host, without the agent too. Open connections continue through
 // its restarts. Status and states show them. Without the settings the connections end.
 func TestForwardedPorts(t *testing.T) {
 	t.Parallel()

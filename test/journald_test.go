@@ -75,7 +75,7 @@ func journalEntries(dir, match string) (all []map[string]any, err error) {
 }
 
 // TestLongLogInJournal: what a rule with log matches is in the journal of systemd, with the text of
-// the rule in fields; no more than its limit, and the rest is counted.
+// the rule in fields. No more than its limit is there, and the rest is counted.
 func TestLongLogInJournal(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")

@@ -204,7 +204,7 @@ func noDrops(t *testing.T, status api.Status) {
 // TestLongPortsAreUsedAgain opens connections to one port as fast as this machine can, from 200
 // ports, so that each port is used again within moments of its last use. A state that is closed
 // gives way to the next. At 30,000 connections a second from all ports that a client has by default
-// each would come again after 0.94 s; here, through real stacks, it does so sooner, and
+// each would come again after 0.94 s. Here, through real stacks, it does so sooner, and
 // firewall/kernel has the rate itself. A busy machine gets more than one turn to be that fast; no
 // turn may have a refusal. Each turn has ports of its own: wrk ends its turn with open connections,
 // and what their server still sends is refused in a connection that took the port meanwhile. Both

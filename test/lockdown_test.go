@@ -36,9 +36,9 @@ func (p *pair) getPort(port string, most time.Duration) (string, error) {
 	return string(out), err
 }
 
-// TestLockDown: a boot whose rules cannot be used allows what answers the host, and ssh from
-// where the readable lines let it in; without the word of a boot it is refused, where no rules were
-// ever given everything passes, and what an earlier agent has left goes before.
+// TestLockDown: a boot whose rules cannot be used allows what answers the host, and ssh from where
+// the readable lines let it in. Without the word of a boot it is refused, and where no rules were
+// ever given everything passes. What an earlier agent has left goes before.
 func TestLockDown(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")

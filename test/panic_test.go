@@ -94,7 +94,7 @@ func (p *pair) onlySession(when string, session net.Conn, others ...net.Conn) {
 }
 
 // TestPanic: the session in which it is given stays, over IPv6, where neighbours must be found, and
-// across a crash of the agent; everything else ends and is refused until the end.
+// across a crash of the agent. Everything else ends and is refused until the end.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -66,7 +66,7 @@ func (h *leakHosts) clear(t *testing.T) (n int) {
 }
 
 // flood sends datagrams of both families to addresses of the right host's containers, from a node,
-// until stop is called; that returns how many went out, which are as many as the kernel did not
+// until stop is called. That returns how many went out, which are as many as the kernel did not
 // refuse.
 func flood(t *testing.T, from *nstest.Node) (stop func() int) {
 	t.Helper()

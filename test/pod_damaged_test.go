@@ -10,7 +10,7 @@ import (
 )
 
 // TestLongDamagedRecordKeepsLabels: a pod whose record is damaged keeps the labels that the kernel
-// knows, those that refuse it as well as those that let it pass, and gets no others; where the
+// knows, those that refuse it as well as those that let it pass, and gets no others. Where the
 // kernel knows none any more, the status says that they are lost.
 func TestLongDamagedRecordKeepsLabels(t *testing.T) {
 	t.Parallel()

@@ -16,9 +16,9 @@ func (h *podHost) members(table string) string {
 	return h.weir("fw", "table", table, "list")
 }
 
-// TestPluginRuntimeOptions: addresses, MAC, bandwidth, published ports and labels, as a runtime
-// asks for them; and a label's table has the pod as soon as the plugin has answered, and no longer
-// than that.
+// TestPluginRuntimeOptions: addresses, MAC, bandwidth, published ports and labels are as a runtime
+// asks for them. A label's table has the pod as soon as the plugin has answered, and no longer than
+// that.
 func TestPluginRuntimeOptions(t *testing.T) {
 	t.Parallel()
 	nstest.RequireRoot(t)

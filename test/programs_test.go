@@ -185,7 +185,7 @@ func ping(from *nstest.Node, args ...string) error {
 	return nil
 }
 
-// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a
+// curl asks for a URL from a node and returns what came. It waits at most a second and a half for a
 // connection, which is enough to know that there will be none.
 func curl(node *nstest.Node, args ...string) (string, error) {
 	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout",

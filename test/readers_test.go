@@ -17,7 +17,7 @@ import (
 )
 
 // TestReadersChangeNothing: the socket for those who may look answers questions, refuses every
-// change with an error that says why, and is reached by its group alone; others reach neither
+// change with an error that says why, and is reached by its group alone. Others reach neither
 // socket and cannot open the directory. The commands take whichever socket is theirs.
 func TestReadersChangeNothing(t *testing.T) {
 	t.Parallel()

@@ -116,8 +116,9 @@ func (h *podHost) serviceList() (s api.Services) {
 	return s
 }
 
-// TestService: a service of the pods of a label, of both families, from the outside, the host and
-// its pods; it follows the labels and the pods, and a crash of the agent loses no connection.
+// TestService: a service of the pods of a label, of both families, is reached from the outside, the
+// host and its pods. It follows the labels and the pods, and a crash of the agent loses no
+// connection.
 func TestService(t *testing.T) {
 	t.Parallel()
 	h := newServiceHost(t, serviceRules)

@@ -92,7 +92,7 @@ func (p *pair) setupNotKept(session string) {
 	}
 }
 
-// TestSetup: setup keeps what a host serves and the session that asks, on trial; the rule file is
+// TestSetup: setup keeps what a host serves and the session that asks, on trial. The rule file is
 // written when the rules are confirmed, and one that is there is never overwritten unasked.
 func TestSetup(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func Connections(p *program.Program, ask func() (*soft.Engine, error),
 }
 
 // State returns the state that the rules would have made for the first packet of a flow, which they
-// let pass; false if none would have been made, and the rules need none.
+// let pass. It returns false if none would have been made, and the rules need none.
 func State(p *program.Program, e soft.Explanation, hook firewall.Hook, flow firewall.State) (
 	firewall.State, bool) {
 	index, ok := stateRule(p, e)

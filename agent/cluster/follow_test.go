@@ -228,8 +228,8 @@ func TestLostCopy(t *testing.T) {
 	}
 }
 
-// TestTrial: unconfirmed rules go back on each host by its own timer, also on one that is cut off;
-// confirmed ones stay, and half-way each host reports that it is connected.
+// TestTrial: unconfirmed rules go back on each host by its own timer, also on one that is cut off.
+// Confirmed ones stay, and half-way each host reports that it is connected.
 func TestTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trial = 4 * time.Second

@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/store/disk"
 )
 
-// TestTrialAfterAStart: a host that starts during a trial begins with the confirmed version, and
-// has the one on trial, as the others have, when it hears the store; its copy had it before.
+// TestTrialAfterAStart: a host that starts during a trial begins with the confirmed version. It has
+// the one on trial, as the others have, when it hears the store. Its copy had it before.
 func TestTrialAfterAStart(t *testing.T) {
 	l := newLab(t)
 	l.join("a", 1, "10.0.1.0/24")

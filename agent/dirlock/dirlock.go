@@ -98,9 +98,9 @@ func lockFile(path string, f *os.File) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-// holder is the process that holds the lock of a file, or 0 if it is not known. /proc/locks does
-// not have those of other pid namespaces, and has the devices of some file systems by another
-// number.
+// holder is the process that holds the lock of a file, or 0 if it is not known. Then it may be in
+// another pid namespace, which /proc/locks does not show. Or /proc/locks has the devices of some
+// file systems by another number.
 func holder(f *os.File) int {
 	var s unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &s) != nil {

@@ -1,5 +1,5 @@
 // Package doctor finds out what the running kernel can do for Weir. Every answer comes from trying
-// the thing itself. A program that uses the helper is loaded, a map of the kind is made, and a hook
+// the thing itself. A program that uses the helper is loaded, and a map of the kind is made. A hook
 // is attached in a network namespace that lives as long as the attempt. Nothing is concluded from a
 // version number, because distributions carry features back.
 package doctor

@@ -7,7 +7,7 @@ import (
 
 // foreignNames are the interfaces that other programs make for their containers and virtual
 // machines, and who makes them. What these programs forward crosses the host's own cards, too, so
-// their packets are evaluated there; a rule set that denies by default would cut them a second time
+// their packets are evaluated there. A rule set that denies by default would cut them a second time
 // at an interface that its author does not know.
 var foreignNames = []struct{ glob, maker string }{
 	{"docker0", "Docker"},

@@ -84,7 +84,7 @@ func (l *Links) keepRemade(all map[int]bool) {
 }
 
 // ByAlias returns the index of the interface with an alias for which is returns true, and with an
-// expected index or, if that is another one's, with a name; 0 if there is none.
+// expected index or, if that is another one's, with a name. It returns 0 if there is none.
 func (l *Links) ByAlias(expected uint32, name string, is func(alias string) bool) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

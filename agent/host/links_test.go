@@ -98,7 +98,7 @@ func TestLinksListedAgain(t *testing.T) {
 }
 
 // TestLinksWithOtherFrames: an interface whose frames change, as those of a bond do with its first
-// port, is to be looked at again although its name stays; any other change of it is nothing new.
+// port, is to be looked at again although its name stays. Any other change of it is nothing new.
 func TestLinksWithOtherFrames(t *testing.T) {
 	l := NewLinks()
 	l.sources = func(string) (bool, firewall.ReversePath) { return false, 0 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestRulesChecked: what an instance of nat redirects is not the host's, no pod's, and not the only
-// address of an interface; and the host becomes a router for IPv4 as soon as there is one.
+// address of an interface. The host becomes a router for IPv4 as soon as there is an instance.
 func TestRulesChecked(t *testing.T) {
 	router := 0
 	s := New(Config{

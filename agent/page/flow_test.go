@@ -41,7 +41,7 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 }
 
 // TestLongFlowInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
-// what the node knows of it; Escape closes it; its button narrows the list to these two ends.
+// what the node knows of it. Escape closes it, and its button narrows the list to these two ends.
 func TestLongFlowInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 30, filters: make(chan string, 10), flows: make(chan api.FlowQuestion, 10)}

@@ -116,9 +116,9 @@ func (c *chromium) chartSpans() string {
 		"c.plot.scales.x.min)).join()")
 }
 
-// TestLongHistoryInBrowser: an hour of samples is four charts, without delay; buttons and the
-// mouse choose the time, all charts show the same one; what is new comes alone; a restarted agent
-// begins again; text of rules and names of pods stay text.
+// TestLongHistoryInBrowser: an hour of samples is four charts, without delay. Buttons and the mouse
+// choose the time, and all charts show the same one. What is new comes alone, and a restarted agent
+// begins again. Text of rules and names of pods stay text.
 func TestLongHistoryInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{filters: make(chan string, 10)}

@@ -44,9 +44,9 @@ func neighbourhood(n *node, pods int) {
 		Ages: []api.Age{{Proto: "tcp", Phase: "established", Counts: []int{2, 5, 9, 20, 18, 0}}}}
 }
 
-// TestLongMapInBrowser: pods, other nodes and the world are boxes, what flows between them are
-// lines, dashed if it was refused lately; what is too much is one box; a box narrows the list of
-// flows; it fits a telephone and a wall.
+// TestLongMapInBrowser: pods, other nodes and the world are boxes. What flows between them are
+// lines, dashed if it was refused lately. What is too much is one box, and a box narrows the list
+// of flows. The map fits a telephone and a wall.
 func TestLongMapInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{filters: make(chan string, 10)}

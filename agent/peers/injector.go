@@ -32,7 +32,7 @@ const (
 
 // injector sends the tunnel's own packets: answers to refused packets, and probes of idle
 // connections. Those to this host and its pods go out of the tunnel, as if the other end had sent
-// them; those to the other end enter by a raw socket and bypass the filter.
+// them. Those to the other end enter by a raw socket and bypass the filter.
 type injector struct {
 	isMe, isPod func(netip.Addr) bool // the host takes the packets to an address; it is a pod's
 	four, six   int                   // raw sockets

@@ -154,8 +154,8 @@ func TestInjectorQuotesWhatItMay(t *testing.T) {
 }
 
 // TestTunnelEvaluatesWithoutAllocation: batches that go through the tunnel are evaluated by the
-// engine of user space without one allocation, with a packet of ours expected and not; and one that
-// was lost does not slow the tunnel down for long.
+// engine of user space without one allocation, with a packet of ours expected and not. One that was
+// lost does not slow the tunnel down for long.
 func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	engine, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
 	if err != nil {

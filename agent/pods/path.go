@@ -5,7 +5,7 @@ import (
 )
 
 // path is the engine for the pods. A pod's host end is an interface like any other, guarded from
-// its first packet on, and named "pod:NAME" to the rules; the kernel engine also gets the pod
+// its first packet on, and named "pod:NAME" to the rules. The kernel engine also gets the pod
 // itself, for its fast path.
 type path struct {
 	engine forward.Forwarder

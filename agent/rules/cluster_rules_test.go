@@ -25,8 +25,8 @@ func version(t *testing.T, b *Manager, text string) Version {
 	return Version{Set: set, Strict: true, Source: "version of the cluster"}
 }
 
-// TestSharedRules: versions of the cluster replace each other, also during a trial; one that is not
-// kept goes back to the last one that was not on trial; a start begins with that one, and commands
+// TestSharedRules: versions of the cluster replace each other, also during a trial. One that is not
+// kept goes back to the last one that was not on trial. A start begins with that one, and commands
 // of this host alone are refused.
 func TestSharedRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (j *journal) add(kind firewall.EventKind, n int, iface, proto, src, dst str
 func (j journal) open() (iter.Seq[observe.Event], error) { return slices.Values(j), nil }
 
 // TestPreviewReplaysTheJournal: the flows of the journal are decided again by the rules in force
-// and by the changed ones, with the host's tables, labels and interfaces; only flows about which
+// and by the changed ones, with the host's tables, labels and interfaces. Only flows about which
 // they differ are listed, those that would end or begin first. Nothing changes.
 func TestPreviewReplaysTheJournal(t *testing.T) {
 	x := newExplainer(t, `-f flush

@@ -122,7 +122,7 @@ func TestHistoryOfAnHour(t *testing.T) {
 }
 
 // TestHistoryOfCountersThatBeginAgain: counters that were set to 0 or are of a new rule count from
-// 0, those of a rule that came back, too; a sample that was late covers more seconds.
+// 0, and so do those of a rule that came back. A sample that was late covers more seconds.
 func TestHistoryOfCountersThatBeginAgain(t *testing.T) {
 	h := newTestHistory()
 	h.counts.rules = []firewall.RuleCounter{{Key: 1, Number: 1, Packets: 100}}

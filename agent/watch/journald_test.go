@@ -50,7 +50,7 @@ func TestEntry(t *testing.T) {
 }
 
 // TestLogIsBounded: neither more packets than the journal may get, nor a journal that hangs or
-// fails, holds the packet path up; what is left out is counted, and the next entry mentions it.
+// fails, holds the packet path up. What is left out is counted, and the next entry mentions it.
 func TestLogIsBounded(t *testing.T) {
 	hang, sent := make(chan struct{}), make(chan map[string]string, 8192)
 	began := make(chan struct{}, 8192)

@@ -7,7 +7,7 @@ import (
 
 // clientLimit returns how many of n clients the limit of open files allows, after raising it as far
 // as the system lets this process. A client takes two descriptors, its connection and the one to
-// the server, and every fourth client one for a destination of a UDP association; spare is for
+// the server, and every fourth client one for a destination of a UDP association. spare is for
 // everything else, mostly pipes.
 func clientLimit(n int) (int, error) {
 	const spare = 256

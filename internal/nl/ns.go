@@ -49,7 +49,7 @@ func (ns *NS) ID() (string, error) {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
 }
 
-// Do runs f inside the namespace and waits for it. f runs on an OS thread of its own; sockets and
+// Do runs f inside the namespace and waits for it. f runs on an OS thread of its own. Sockets and
 // processes that it makes belong to the namespace and stay there, but goroutines that it starts do
 // not run inside. A panic of f and an end by runtime.Goexit (t.Fatal) continue in the caller.
 func (ns *NS) Do(f func() error) error {

@@ -6,9 +6,9 @@ import "net/netip"
 type Dim uint8
 
 // The dimensions. DimFlags is indexed by the TCP flag byte, or NoFlags for a packet that is not TCP
-// (or a later fragment); DimICMP by type (0..255 for ICMP, 256..511 for ICMPv6, NoICMP else);
-// DimProto by protocol + 256 for IPv6; ports by port number or NoPort; DimHook by direction (0 in,
-// 1 out) + 2 for a later fragment.
+// (or a later fragment). DimICMP is indexed by type (0..255 for ICMP, 256..511 for ICMPv6, NoICMP
+// else), DimProto by protocol + 256 for IPv6, and ports by port number or NoPort. DimHook is
+// indexed by direction (0 in, 1 out) + 2 for a later fragment.
 const (
 	DimSrc Dim = iota
 	DimDst

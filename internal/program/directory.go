@@ -2,10 +2,10 @@ package program
 
 import "slices"
 
-// Directory finds the class of an IPv4 address in three levels of 16, 8 and 8 bits: Root[a>>16]; an
-// entry with DirBlock set names a block of 256 entries in Blocks for the next 8 bits. Scattered
-// addresses take a block each, a kilobyte: only an engine makes one, when a Program comes into
-// force.
+// Directory finds the class of an IPv4 address in three levels of 16, 8 and 8 bits. The first is
+// Root[a>>16]. An entry with DirBlock set names a block of 256 entries in Blocks for the next 8
+// bits. Scattered addresses take a block each, a kilobyte: only an engine makes one, when a Program
+// comes into force.
 type Directory struct {
 	Root   []uint32 // 65536 entries
 	Blocks []uint32 // 256 entries per block

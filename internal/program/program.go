@@ -82,9 +82,9 @@ type Rule struct {
 	Log     bool         // log matching packets
 	LogMax  uint32       // logamount, 0 means no bound
 	Liberal bool         // states of this rule skip TCP window checks
-	// limit-rate: the time between two packets, 0 for none; how many may match at once, at least 1;
-	// the parts of the tuple that are counted, 0 for all packets together; and whether the rule
-	// does not match what is too much, or drops it
+	// limit-rate: the time between two packets, 0 for none, and how many may match at once, at
+	// least 1. Then the parts of the tuple that are counted, 0 for all packets together. The last
+	// says that the rule does not match what is too much, instead of dropping it
 	Every    time.Duration
 	Burst    uint32
 	RateMask op.LimitMask

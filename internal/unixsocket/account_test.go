@@ -39,8 +39,8 @@ func connect(path string) int {
 }
 
 // TestAccount: connections count to the user who made a user namespace, whichever subordinate user
-// of it connects, and also from a namespace within; to the namespace if root made it; without one
-// to the user who connects. One whose process has gone counts to none.
+// of it connects, and also from a namespace within. They count to the namespace if root made it,
+// and without one to the user who connects. One whose process has gone counts to none.
 func TestAccount(t *testing.T) {
 	nstest.RequireRoot(t)
 	dir, err := os.MkdirTemp("", "weir-account-")

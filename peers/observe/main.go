@@ -1,6 +1,6 @@
-// Observe measures the cost of events: packets with and without a watcher, in interleaved rounds;
-// events per second to a reader, with those that it missed; the agent's memory with a million
-// states.
+// Observe measures the cost of events. It measures packets with and without a watcher, in
+// interleaved rounds, events per second to a reader, with those that it missed, and the agent's
+// memory with a million states.
 //
 //	go run ./observe [-weir ../bin/weir] [-cycles 20]
 //

@@ -86,8 +86,8 @@ func run(rounds int) error {
 const page = 4096
 
 // aligned returns memory for a T that starts with a page, and so with a cache line; packets lie in
-// the middle of pages (inPage). Otherwise their places would be random: a result that straddles
-// cache lines costs every decoder up to a nanosecond and a half; a packet across two pages, or one
+// the middle of pages (inPage). Otherwise their places would be random. A result that straddles
+// cache lines costs every decoder up to a nanosecond and a half. A packet across two pages, or one
 // whose address ends like the result's, costs ten. The garbage collector does not scan this memory,
 // so what a T points to must be referenced elsewhere, as the packets are.
 func aligned[T any]() *T {

@@ -6,9 +6,9 @@
 //
 // It needs root, two processors, nft, iptables and the plugins in /usr/lib/cni (Debian: nftables,
 // iptables, containernetworking-plugins). Every variant has a topology of its own, in throw-away
-// namespaces; all exist at the same time, and short slices of all of them run in shuffled order,
+// namespaces. All exist at the same time, and short slices of all of them run in shuffled order,
 // round after round. A ratio is the median of those of one round. A transaction is one byte there
-// and one byte back over one TCP connection, by two threads that do nothing else; a request is a
+// and one byte back over one TCP connection, by two threads that do nothing else. A request is a
 // connection, one byte there and back, and its end.
 //
 // The part crowd runs a whole agent, to which the pods come by the CNI plugin.

@@ -105,8 +105,9 @@ func throughput(rounds int, slice time.Duration) error {
 	return nil
 }
 
-// compare measures x/net's batch calls, ours without and with offloads; with iter set, the single
-// calls of both as well: x/net Iter, x/net Batch, our Iter, our Batch, our Batch with offloads.
+// compare measures x/net's batch calls, ours without and with offloads. With iter set, it measures
+// the single calls of both as well: x/net Iter, x/net Batch, our Iter, our Batch, our Batch with
+// offloads.
 func compare(rounds int, slice time.Duration, l load, iter bool) ([]result, error) {
 	type maker struct {
 		name string

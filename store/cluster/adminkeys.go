@@ -129,8 +129,8 @@ func (l KeyList) Passed(next KeyList, a *AdminKeys) []Key {
 	return passed
 }
 
-// Signers returns the keys of which one has to have signed a removal record, with those that
-// were passed in the same step; none without the lock, when every removal record is good.
+// Signers returns the keys of which one has to have signed a removal record, with those that were
+// passed in the same step. It returns none without the lock, when every removal record is good.
 func (l KeyList) Signers(passed []Key) []Key {
 	if !l.Locked() {
 		return nil

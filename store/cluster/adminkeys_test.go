@@ -121,8 +121,9 @@ func TestRulesLock(t *testing.T) {
 	}
 }
 
-// TestKeyLists: a list of keys needs a signature of the one before; a host that was away follows
-// the chain; no list comes back, and a head that was signed too early counts when its key does.
+// TestKeyLists: a list of keys needs a signature of the one before, and a host that was away
+// follows the chain. No list comes back, and a head that was signed too early counts when its key
+// does.
 func TestKeyLists(t *testing.T) {
 	a := newAuthority()
 	second, third := keyOf("second"), keyOf("third")

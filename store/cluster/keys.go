@@ -112,9 +112,9 @@ func AdminGrants() []store.Grant {
 	}
 }
 
-// Guard returns what a host holds back (store.Guarded): removals of hosts, their pods, their
-// endpoints and tables, unless RemovedTree has what was removed; and of single keys, which nothing
-// removes, such as HeadKey: without it a host would have no rules.
+// Guard returns what a host holds back (store.Guarded). These are removals of hosts, their pods,
+// their endpoints and tables, unless RemovedTree has what was removed. They are also removals of
+// single keys, which nothing removes, such as HeadKey: without it a host would have no rules.
 func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
 
 // Guard returns what this host holds back. A removal record below RemovedTree explains the removal

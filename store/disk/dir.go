@@ -193,7 +193,7 @@ func (d *Dir) stop() {
 
 // WriteSnapshot replaces the snapshot by one that has everything that was appended, or was lost
 // because it could not be, and begins a new log. Until the new snapshot was read back, the one
-// before and its log are what a start uses, and the log can be continued; after that they stay, in
+// before and its log are what a start uses, and the log can be continued. After that they stay, in
 // case that the new one is damaged.
 func (d *Dir) WriteSnapshot(s Snapshot) error {
 	if d.log != nil { // a start may need it

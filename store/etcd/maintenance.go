@@ -27,9 +27,9 @@ type Maintenance struct {
 }
 
 // When a member frees space. From shortFrom percent of the quota on it drops history, and is
-// defragmented if that gives a 16th of the quota back; from noneFrom on, and with an alarm, a 64th.
-// An alarm ends when a 32nd of etcd's quota is free. Hosts and administrators do not fill that
-// again (server.Config.PercentFull), so it is there for removals.
+// defragmented if that gives a 16th of the quota back. From noneFrom on, and with an alarm, a 64th
+// is enough. An alarm ends when a 32nd of etcd's quota is free. Hosts and administrators do not
+// fill that again (server.Config.PercentFull), so it is there for removals.
 const (
 	spaceEvery = 5 * time.Second
 	shortFrom  = 50

@@ -21,8 +21,8 @@ import (
 // store's revision, which is compared. A watch that begins behind the newest revision gets no
 // answer about its progress until something changes (mvcc.progressIfSync). So it begins with the
 // revision that the caller has, whose changes are left out. A deletion at the revision of a
-// compaction may be lost (etcd#18089, etcd#19179; Debian 12 has such a version): before the first
-// delivery the revision where the watch begins must still be readable.
+// compaction may be lost (etcd#18089, etcd#19179; Debian 12 has such a version). So before the
+// first delivery the revision where the watch begins must still be readable.
 func (d *Driver) Watch(ctx context.Context, name string,
 	after int64) iter.Seq2[store.Batch, error] {
 	return func(yield func(store.Batch, error) bool) {

@@ -72,7 +72,7 @@ func allOf(d cluster.Digest) map[cluster.Scope]cluster.Digest {
 	return map[cluster.Scope]cluster.Digest{cluster.All: d}
 }
 
-// TestTexts: of the texts that no version names, the last 64 stay, whatever is loaded; those of the
+// TestTexts: of the texts that no version names, the last 64 stay, whatever is loaded. Those of the
 // version in force, of one on trial, and of one that it goes back to stay always.
 func TestTexts(t *testing.T) {
 	x := newTexts(t)

@@ -161,7 +161,7 @@ func TestReserve(t *testing.T) {
 }
 
 // TestOldSession: a session is replaced when it is old, was used often, or the next handshake was
-// scheduled; not because of its age by the end that did not begin it.
+// scheduled. The end that did not begin it does not replace it because of its age.
 func TestOldSession(t *testing.T) {
 	_, p := bare(t)
 	now := time.Now()
