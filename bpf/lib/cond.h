@@ -89,12 +89,11 @@ static __always_inline int may_be_own(struct config *cf, __u64 hi, __u64 lo)
 	return cf->own[bit >> 6 & 3] >> (bit & 63) & 1;
 }
 
-// is_own_source: the source of the packet may be an address of the host, and has to be checked. A
-// prefix to which a local route leads sets all of config.own: it is looked up then.
-static __always_inline int is_own_source(struct config *cf, const struct packet *p)
+// is_own_source: a source may be an address of the host, and has to be checked. A prefix to which a
+// local route leads sets all of config.own: it is looked up then.
+static __always_inline int is_own_source(struct config *cf, __u8 version, __u64 hi, __u64 lo)
 {
-	return unlikely(may_be_own(cf, p->src_hi, p->src_lo)) &&
-	       (!cf->local || is_mine(p->version, p->src_hi, p->src_lo));
+	return unlikely(may_be_own(cf, hi, lo)) && (!cf->local || is_mine(version, hi, lo));
 }
 
 static __always_inline int in_table(const struct packet *p, struct cond *c, __u64 hi, __u64 lo)

@@ -10,10 +10,7 @@
 static __always_inline int fast_decide(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				       __u32 l2, __u32 known, __u32 need)
 {
-	const struct packet *p = &c->packet;
-
-	// The slow path checks a source that may be the host's own.
-	if ((known != FAST_STEP && known != FAST_NEW) || (p->dir == DIR_IN && is_own_source(cf, p)))
-		return 0;
-	return known == FAST_STEP ? fast_step(skb, c, l2) : fast_new(skb, c, l2, need);
+	if (known == FAST_STEP)
+		return fast_step(skb, c, l2);
+	return known == FAST_NEW && fast_new(skb, c, l2, need);
 }

@@ -76,10 +76,8 @@ __noinline int fast_stateless(struct cpu *c)
 	struct walk *walk = &c->walk;
 	__u32 current = READ_ONCE(cf->current);
 
-	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
-	// host's own.
-	if (walk->tags || (p->dir == DIR_IN && ((p->proto == PROTO_TCP && unlikely(g->cookies)) ||
-						is_own_source(cf, p))))
+	// Before the rules the slow path redeems SYN cookies.
+	if (walk->tags || (p->dir == DIR_IN && p->proto == PROTO_TCP && unlikely(g->cookies)))
 		return 0;
 	walk->current = current_slot(current);
 	struct traits k;

@@ -100,6 +100,8 @@ static __always_inline int fast_hook(struct __sk_buff *skb, struct cpu *c, struc
 			return fast_forward(skb, c, cf, f, &e, w);
 		if (!is_plain(skb, c, f, &e, dir, checked))
 			return FWD_CONTINUE;
+	} else if (dir == DIR_IN && is_own_source(cf, e.version, e.src_hi, e.src_lo)) {
+		return FWD_CONTINUE; // drop_own_source decides
 	}
 	return fast_local(c, cf, &e, dir);
 }

@@ -46,8 +46,9 @@ __noinline int is_plain_input(struct cpu *c, __u32 checked)
 		return 0;
 	const struct packet *p = &c->packet;
 
-	if (!checked && (endpoint_at(p->recv) || pod_at(p->src_hi, p->src_lo) ||
-			 pod_at(p->dst_hi, p->dst_lo) || martian(p) || is_own_source(cf, p)))
+	if (!checked &&
+	    (endpoint_at(p->recv) || pod_at(p->src_hi, p->src_lo) || pod_at(p->dst_hi, p->dst_lo) ||
+	     martian(p) || is_own_source(cf, p->version, p->src_hi, p->src_lo)))
 		return 0;
 	if (!(f->published | f->masquerade))
 		return 1;

@@ -273,26 +273,8 @@ func TestLocalRouteKeepsTheFastPath(t *testing.T) {
 			t.Fatal(err)
 		}
 		walked := g.engine.noteLookUps(t, "one_step", "images")
-		context := make([]byte, skbSize)
-		binary.NativeEndian.PutUint32(context[40:], g.index)
 		send := func(from, to netip.Addr, port uint16) (code int32) {
-			t.Helper()
-			var ip build.Layer = build.IPv4{Src: from, Dst: to}
-			if from.Is6() {
-				ip = build.IPv6{Src: from, Dst: to}
-			}
-			b := enginetest.Packet(t, ip, build.UDP{SrcPort: port, DstPort: 9},
-				build.Data(make([]byte, 20))) // the fast path reads as much as a TCP header
-			run := func() error {
-				ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{
-					Data: append(frameFor(b), b...), Context: context})
-				code = int32(ret)
-				return err
-			}
-			if err := g.server.Do(func() error { return onFirstCPU(run) }); err != nil {
-				t.Fatal(err)
-			}
-			return code
+			return g.runOnFirstCPU(t, false, from, to, build.UDP{SrcPort: port, DstPort: 9})
 		}
 		for _, c := range [][3]string{{"203.0.114.7", "203.0.113.7", "10.0.0.1"},
 			{"2001:db8:a::7", "2001:db8:9::7", "fd00::1"}} {
@@ -353,6 +335,91 @@ func TestOwnAddressMovesNoState(t *testing.T) {
 		}
 		return made == n && g.drops(t, firewall.ReasonSpoof) >= n
 	})
+}
+
+// TestOwnAddressMovesNoEstablishedState: nor does a packet with the addresses and ports of a flow
+// of the host that the fast path knows. The stack itself would forward it with IPv6.
+func TestOwnAddressMovesNoEstablishedState(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
+	syn, ack := build.TCP{SrcPort: 4000, DstPort: 7, Seq: 9, Flags: packet.FlagSYN, Window: 1000},
+		build.TCP{SrcPort: 4000, DstPort: 7, Seq: 10, Ack: 100, Flags: packet.FlagACK, Window: 1000}
+	synAck := build.TCP{SrcPort: 7, DstPort: 4000, Seq: 99, Ack: 10,
+		Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}
+	there, back := build.UDP{SrcPort: 4000, DstPort: 7}, build.UDP{SrcPort: 7, DstPort: 4000}
+	spoofed := uint64(0)
+	for own, peer := range map[string]string{"10.0.0.1": "10.0.0.77", "fd00::1": "fd00::77"} {
+		own, peer := netip.MustParseAddr(own), netip.MustParseAddr(peer)
+		for _, flow := range [][3]build.Layer{{syn, synAck, ack}, {there, back, there}} {
+			for i, l := range flow {
+				from, to := own, peer
+				if i == 1 {
+					from, to = peer, own
+				}
+				if code := g.runOnFirstCPU(t, i != 1, from, to, l); code != wentUp {
+					t.Fatalf("%s > %s %+v: %d", from, to, l, code)
+				}
+			}
+			before := g.engine.sidesOf(t, own)
+			for range 3 {
+				if code := g.runOnFirstCPU(t, false, own, peer, flow[2]); code != wasShot {
+					t.Errorf("%s > %s %+v from outside: %d", own, peer, flow[2], code)
+				}
+				spoofed++
+			}
+			if after := g.engine.sidesOf(t, own); after != before {
+				t.Errorf("%s > %s %+v: the states are\n%s, before\n%s", own, peer, flow[2], after,
+					before)
+			}
+		}
+	}
+	if n := g.drops(t, firewall.ReasonSpoof); n != spoofed {
+		t.Errorf("%d packets were counted as spoofed, not %d", n, spoofed)
+	}
+}
+
+// runOnFirstCPU has a packet come in or leave at the server's NIC.
+func (g *pairLab) runOnFirstCPU(t *testing.T, out bool, from, to netip.Addr,
+	l build.Layer) (code int32) {
+	t.Helper()
+	var ip build.Layer = build.IPv4{Src: from, Dst: to}
+	if from.Is6() {
+		ip = build.IPv6{Src: from, Dst: to}
+	}
+	// the fast path reads as much as a TCP header
+	b := enginetest.Packet(t, ip, l, build.Data(make([]byte, 20)))
+	context := make([]byte, skbSize)
+	binary.NativeEndian.PutUint32(context[40:], g.index)
+	p := g.engine.objects.WeirIn
+	if out {
+		p = g.engine.objects.WeirOut
+	}
+	err := g.server.Do(func() error {
+		return onFirstCPU(func() error {
+			ret, err := p.Run(&ebpf.RunOptions{Data: append(frameFor(b), b...), Context: context})
+			code = int32(ret)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// sidesOf returns the sides of the states of an address.
+func (e *Engine) sidesOf(t *testing.T, a netip.Addr) (sides string) {
+	t.Helper()
+	w := wordsOf(a)
+	for x, err := range e.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.addr[0] == w.Hi && x.addr[1] == w.Lo || x.addr[2] == w.Hi && x.addr[3] == w.Lo {
+			sides += fmt.Sprintf("%x %+v\n", x.tag, x.sides)
+		}
+	}
+	return sides
 }
 
 func (g *pairLab) drops(t *testing.T, r firewall.Reason) uint64 {
