@@ -66,6 +66,7 @@ static __always_inline long source_route(struct __sk_buff *skb, const struct pac
 
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ifindex = p->recv;
+	r->tot_len = 1; // 0 asks whether this frame fits the route's interface
 	address_words(p, words, p->dst_hi, p->dst_lo, p->src_hi, p->src_lo);
 	set_fib_addresses(r, p, words);
 	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
