@@ -90,8 +90,8 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	}
 	if (to_pod | routed)
 		touch_if_begins_or_ends(skb, c, routed);
-	// Of packets to a pod, two kinds are translated: answers from a pod of whose published port
-	// it is a client, and errors of the host about the path to that pod.
+	// What answers a pod as a client of a pod's published port is translated. So are errors
+	// of the host about the path to that pod. Other packets to a pod are not.
 	if (!from_pod && !routed && (bridged || !is_icmp(p) || (to_pod && !f->published)))
 		return FWD_STACK;
 	if (unlikely(is_icmp(p)) && !(to_pod | routed) && !from_pod && !skb->ingress_ifindex)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of packets without a state whose rule is in the verdict cache: the first packet of
-// a UDP flow or a TCP connection, and any that a rule without a state drops or lets pass.
+// The fast path of packets without a state whose rule is in the verdict cache. A packet begins a
+// UDP flow or a TCP connection, or a rule without a state drops it or lets it pass.
 #pragma once
 
 #include "fast_step.h"

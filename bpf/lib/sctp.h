@@ -17,9 +17,9 @@ static __always_inline int chunk_ends(const struct packet *p)
 	return p->chunk == CHUNK_ABORT || p->chunk == CHUNK_SHUTDOWN_COMPLETE;
 }
 
-// A side of an association has asked the other one for the tags ack in its first INIT, edge in its
-// INIT ACK to the other side's first INIT, and end last. 0 is none. It uses the tag start
-// itself. An INIT may be forged, and its receiver answers it, by an INIT ACK or an ABORT
+// A side of an association has asked the other one for three tags, 0 for none: for ack in its first
+// INIT, for edge in its INIT ACK to the other side's first INIT, and for end last. It uses the tag
+// start itself. An INIT may be forged, and its receiver answers it, by an INIT ACK or an ABORT
 // (flow/sctp.go). So the first stays known, and such answers do not show which tag is in use.
 
 // set_sctp_tag records the first tag that side d uses. If o has asked for that tag in answer to a

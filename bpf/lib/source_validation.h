@@ -79,9 +79,9 @@ static __always_inline __u32 iface_sysctl_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
-// may_have_host_source: the packet may have an address of the host as its source, other packets
-// with the same addresses may not: it is one that the stack itself looped back (multicast), or
-// neighbour discovery. By the last the host learns that another host has its address.
+// may_have_host_source: the packet may have an address of the host as its source, although others
+// with the same addresses may not. The stack itself looped it back (multicast), or it is neighbour
+// discovery. By the last the host learns that another host has its address.
 static __always_inline int may_have_host_source(const struct __sk_buff *skb, const struct packet *p)
 {
 	return skb->pkt_type == PACKET_LOOPBACK || essential(p);
