@@ -20,7 +20,7 @@ import (
 type conn struct {
 	server *Server
 	peer   identity.Peer
-	began  time.Time
+	number uint64 // in the order in which connections entered
 	tls    *tls.Conn
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
@@ -110,7 +110,7 @@ func (s *Server) hello(secured *tls.Conn) (c *conn, err error) {
 	if err := secured.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	c = &conn{server: s, peer: peer, began: time.Now(), tls: secured, admitted: admission,
+	c = &conn{server: s, peer: peer, tls: secured, admitted: admission,
 		follow: make(chan wire.Follow, 1), digests: make(chan *wire.Digests, 1),
 		calls: make(chan struct{}, maxCalls), trees: make(chan struct{}, maxTrees),
 		watches: map[uint64]context.CancelFunc{}}

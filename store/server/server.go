@@ -125,6 +125,7 @@ type Server struct {
 	mu         sync.Mutex
 	handshakes []net.Conn // in order of arrival
 	conns      map[*conn]bool
+	entered    uint64                            // how many connections there have been
 	differing  map[identity.Serial]*conn         // that waits for its difference, or gets it
 	began      map[identity.Serial]*rate.Limiter // differences of certificates that had some lately
 	writes     limiters                          // of certificates that have written lately
@@ -291,14 +292,19 @@ func (s *Server) enter(c *conn) bool {
 	if s.closed {
 		return false
 	}
+	s.entered++
+	c.number = s.entered
 	same, oldest := 0, c
 	for other := range s.conns {
-		if other.peer.Serial == c.peer.Serial {
-			same++
-			c.trees = other.trees
-			if other.began.Before(oldest.began) {
-				oldest = other
-			}
+		if other.peer.Serial != c.peer.Serial {
+			continue
+		}
+		c.trees = other.trees
+		if other.ctx.Err() != nil {
+			continue // it is about to leave
+		}
+		if same++; other.number < oldest.number {
+			oldest = other
 		}
 	}
 	if same >= maxPerPeer {
