@@ -63,6 +63,7 @@ func (p Pool) Choose(name string, owners []Owner) (Owner, error) {
 	if err := p.Check(); err != nil {
 		return Owner{}, err
 	}
+	taken := p.taken(owners)
 	var own, oldest *Owner
 	for i := range owners {
 		o := &owners[i]
@@ -72,11 +73,12 @@ func (p Pool) Choose(name string, owners []Owner) (Owner, error) {
 		if o.Name == name && (own == nil || better(o, own)) {
 			own = o
 		}
-		if o.Released && (oldest == nil || o.Revision < oldest.Revision) && !o.taken(owners) {
+		older := oldest == nil || o.Revision < oldest.Revision
+		if o.Released && older && !taken(o.Range) {
 			oldest = o
 		}
 	}
-	if own != nil && (!own.Released || !own.taken(owners)) {
+	if own != nil && (!own.Released || !taken(own.Range)) {
 		return *own, nil
 	}
 	if r, ok := p.unused(name, owners); ok {
@@ -98,12 +100,36 @@ func better(a, b *Owner) bool {
 	return a.Range.Addr().Less(b.Range.Addr())
 }
 
-// taken reports whether a range of another length that overlaps has an owner: the length of a
-// cluster's ranges was changed.
-func (o *Owner) taken(owners []Owner) bool {
-	return slices.ContainsFunc(owners, func(other Owner) bool {
-		return !other.Released && other.Range != o.Range && other.Range.Overlaps(o.Range)
-	})
+// taken returns what reports whether a range of another length that overlaps a range of the pool
+// has an owner: the length of a cluster's ranges was changed.
+func (p Pool) taken(owners []Owner) func(netip.Prefix) bool {
+	var others []Owner
+	for _, o := range owners {
+		if !o.Released && o.Range.Bits() != p.Bits {
+			others = append(others, o)
+		}
+	}
+	var apart []indexes
+	for _, u := range p.usedIndexes(others) {
+		if n := len(apart); n > 0 && u.first <= apart[n-1].last {
+			apart[n-1].last = max(apart[n-1].last, u.last)
+			continue
+		}
+		apart = append(apart, u)
+	}
+	return func(r netip.Prefix) bool {
+		_, found := slices.BinarySearchFunc(apart, p.index(r.Addr()),
+			func(u indexes, at uint64) int {
+				switch {
+				case u.last < at:
+					return -1
+				case u.first > at:
+					return 1
+				}
+				return 0
+			})
+		return found
+	}
 }
 
 // unused returns the first range from the name's place on that overlaps none that was ever owned.

@@ -250,3 +250,29 @@ func TestClaimWithMore(t *testing.T) {
 		t.Errorf("a second host of the name joined: %v", err)
 	}
 }
+
+// TestChooseAmongManyReleased: the range that was released first is found among a hundred thousand,
+// each of which was released before the one that comes earlier in the pool, and of which a former
+// length of ranges takes every second one. With a search through all for each, this takes minutes.
+func TestChooseAmongManyReleased(t *testing.T) {
+	p := Pool{Supernet: netip.MustParsePrefix("10.0.0.0/8"), Bits: 25}
+	const count = 1 << 17
+	var owners []Owner
+	for i := range uint64(count) {
+		owners = append(owners, Owner{Range: p.at(i), Name: "gone", Released: true,
+			Revision: int64(count - i)})
+		if i%2 == 1 {
+			half := netip.PrefixFrom(p.at(i).Addr(), 26)
+			owners = append(owners, Owner{Range: half, Name: "former"})
+		}
+	}
+	got, err := p.Choose("new", owners)
+	if want := p.at(count - 2); err != nil || got.Range != want || got.Revision != 2 {
+		t.Errorf("%+v, %v; the one that was released first is %v", got, err, want)
+	}
+	owners = slices.DeleteFunc(owners, func(o Owner) bool { return o.Range == p.at(count-2) })
+	owners = append(owners, Owner{Range: p.at(count - 2), Name: "has"})
+	if got, err = p.Choose("new", owners); err != nil || got.Range != p.at(count-4) {
+		t.Errorf("%+v, %v; the next one is %v", got, err, p.at(count-4))
+	}
+}
