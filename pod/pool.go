@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/weirnet/weir/internal/podrange"
 )
 
 // ErrPoolEmpty means that every address of a range is in use.
@@ -18,15 +20,6 @@ type Pool struct {
 	next   netip.Addr // where the next search starts: an address is reused as late as possible
 }
 
-// specialRanges holds what is not for one host: unspecified, loopback, link-local, multicast and
-// broadcast.
-var specialRanges = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
-	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
-	netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("::/127"),
-	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-}
-
 // NewPool makes a pool of the addresses of p. Ranges with fewer than two usable addresses, and
 // those with special ones, are refused.
 func NewPool(p netip.Prefix) (*Pool, error) {
@@ -39,11 +32,9 @@ func NewPool(p netip.Prefix) (*Pool, error) {
 	if p.Addr().BitLen()-p.Bits() < 2 {
 		return nil, fmt.Errorf("pod range %s: too small; a range needs at least four addresses", p)
 	}
-	for _, special := range specialRanges {
-		if p.Overlaps(special) {
-			return nil, fmt.Errorf("pod range %s: overlaps %s, whose addresses no container can "+
-				"have; take a private range such as 10.88.0.0/24 or fd00:88::/120", p, special)
-		}
+	if special, ok := podrange.Special(p); ok {
+		return nil, fmt.Errorf("pod range %s: overlaps %s, whose addresses no container can "+
+			"have; take a private range such as 10.88.0.0/24 or fd00:88::/120", p, special)
 	}
 	pool := &Pool{prefix: p, used: make(map[netip.Addr]bool)}
 	pool.next = pool.Gateway().Next()

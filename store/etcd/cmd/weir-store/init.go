@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/podrange"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
@@ -277,24 +278,15 @@ func parsePools(texts []string) (pools []cluster.Pool, err error) {
 	return pools, nil
 }
 
-// notOfPods are networks whose addresses no pod can have, as package pod has them.
-var notOfPods = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/127"),
-	netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("ff00::/8")}
-
 // checkPods refuses a pool whose ranges no host could use.
 func checkPods(p cluster.Pool) error {
 	if p.Supernet.Addr().BitLen()-p.Bits < 2 {
 		return fmt.Errorf("ranges of /%d are too small: a range needs at least four addresses",
 			p.Bits)
 	}
-	for _, special := range notOfPods {
-		if p.Supernet.Overlaps(special) {
-			return fmt.Errorf("%v overlaps %v, whose addresses no pod can have; take a private "+
-				"network such as 10.64.0.0/12", p.Supernet, special)
-		}
+	if special, ok := podrange.Special(p.Supernet); ok {
+		return fmt.Errorf("%v overlaps %v, whose addresses no pod can have; take a private "+
+			"network such as 10.64.0.0/12", p.Supernet, special)
 	}
 	return nil
 }
