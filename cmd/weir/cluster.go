@@ -33,8 +33,9 @@ func storeCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		_, word, _ := strings.Cut(c.command.name, " ")
+		group, word, _ := strings.Cut(c.command.name, " ")
 		run := exec.CommandContext(c.ctx, program, append([]string{word}, passed...)...)
+		run.Args[0] = "weir " + group // its help and its errors have that name
 		run.Stdin, run.Stdout, run.Stderr = c.in, c.out, c.stderr
 		var exit *exec.ExitError
 		if err := run.Run(); errors.As(err, &exit) {

@@ -48,6 +48,24 @@ func TestStoreWords(t *testing.T) {
 	}
 }
 
+// TestStoreIsCalledAsTheCommand: the program knows which command of weir runs it, and says that in
+// its help. Here it is a shell, which says its name when there is no script of that name.
+func TestStoreIsCalledAsTheCommand(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("/bin/sh", filepath.Join(dir, storeProgram)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	for line, want := range map[string]string{"cluster invite": "weir cluster: ",
+		"node remove b": "weir node: "} {
+		var out, messages bytes.Buffer
+		run(t.Context(), strings.Fields(line), nil, &out, &messages)
+		if !strings.HasPrefix(messages.String(), want) {
+			t.Errorf("weir %s: %s", line, &messages)
+		}
+	}
+}
+
 // TestAloneHasNoCluster: on a host without a cluster the commands of one say so.
 func TestAloneHasNoCluster(t *testing.T) {
 	root := t.TempDir()

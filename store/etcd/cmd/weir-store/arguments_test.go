@@ -54,7 +54,7 @@ func TestArguments(t *testing.T) {
 			words = append(words, "-dir", dir)
 		}
 		var out, messages bytes.Buffer
-		err := run(t.Context(), words, &out, &messages)
+		err := run(t.Context(), "weir-store", words, &out, &messages)
 		if !errors.Is(err, errUsage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("weir-store %s: %v; want %s", c.line, err, c.want)
 		}
@@ -109,4 +109,21 @@ func TestInitOnFullDisk(t *testing.T) {
 	}
 	a.run(t, words...)
 	a.serve(t)
+}
+
+// TestCalledByWeir: weir runs weir-store by the name of its own command, which help, errors and
+// hints then have.
+func TestCalledByWeir(t *testing.T) {
+	h := &host{dir: t.TempDir()}
+	for args, want := range map[string]string{
+		"init --help": "usage: weir cluster init [options]\n",
+		"init --sign f": "weir: cluster init: --sign needs --from-copy\n" +
+			"hint: weir cluster init --help\n",
+	} {
+		c := h.command(strings.Fields(args)...)
+		c.Args[0] = "weir cluster"
+		if said, _ := c.CombinedOutput(); !strings.HasPrefix(string(said), want) {
+			t.Errorf("weir cluster %s: %s", args, said)
+		}
+	}
 }

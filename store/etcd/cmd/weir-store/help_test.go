@@ -17,7 +17,7 @@ func TestHelpFitsATerminal(t *testing.T) {
 	}
 	for _, line := range lines {
 		var text bytes.Buffer
-		if err := run(t.Context(), line, &text, &text); err != nil && !errors.Is(err,
+		if err := run(t.Context(), "weir-store", line, &text, &text); err != nil && !errors.Is(err,
 			flag.ErrHelp) {
 			t.Fatalf("%q: %v", line, err)
 		}

@@ -46,6 +46,7 @@ func commands() []command {
 
 // call is one run of a command.
 type call struct {
+	program       string // calledAs
 	out, messages io.Writer
 	command       command
 	flags         *flag.FlagSet
@@ -61,8 +62,8 @@ func (c *call) parse() error {
 	c.flags.Usage = func() {}
 	for rest := c.given; ; rest = rest[1:] {
 		if err := c.flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(c.out, "usage: weir-store %s\n%s\n", strings.TrimSpace(c.command.name+
-				" [options] "+c.command.args), c.command.help)
+			fmt.Fprintf(c.out, "usage: %s %s\n%s\n", c.program, strings.TrimSpace(
+				c.command.name+" [options] "+c.command.args), c.command.help)
 			printFlags(c.out, c.flags)
 			return err
 		} else if err != nil {
@@ -96,15 +97,17 @@ func (c *call) parse() error {
 
 // wrong returns the error of a command that is not used as it should be.
 func (c *call) wrong(format string, args ...any) error {
-	return usageError{c.command.name, fmt.Sprintf(format, args...)}
+	return usageError{c.program, c.command.name, fmt.Sprintf(format, args...)}
 }
 
 // usageError says what is wrong with the words of a command.
-type usageError struct{ command, what string }
+type usageError struct{ program, command, what string }
 
 // Error implements error.
 func (e usageError) Error() string {
-	return fmt.Sprintf("%s: %s\nhint: weir-store %s --help", e.command, e.what, e.command)
+	whole := e.program + " " + e.command
+	_, words, _ := strings.Cut(whole, " ")
+	return fmt.Sprintf("%s: %s\nhint: %s --help", words, e.what, whole)
 }
 
 // Is reports whether an error is errUsage.
@@ -116,18 +119,29 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends what does not listen, such as a read
-	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	program := calledAs(os.Args[0])
+	name, _, _ := strings.Cut(program, " ")
+	switch err := run(ctx, program, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "weir-store:", err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(2)
 	default:
-		fmt.Fprintln(os.Stderr, "weir-store:", err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, out, messages io.Writer) error {
+// calledAs returns by which words this program was called: weir runs it as "weir cluster" or "weir
+// node".
+func calledAs(name string) string {
+	if strings.HasPrefix(name, "weir ") {
+		return name
+	}
+	return "weir-store"
+}
+
+func run(ctx context.Context, program string, args []string, out, messages io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("%w: missing command\nhint: weir-store help", errUsage)
 	}
@@ -135,7 +149,7 @@ func run(ctx context.Context, args []string, out, messages io.Writer) error {
 		if cmd.name != args[0] {
 			continue
 		}
-		c := &call{out: out, messages: messages, command: cmd, given: args[1:],
+		c := &call{program: program, out: out, messages: messages, command: cmd, given: args[1:],
 			flags: flag.NewFlagSet(cmd.name, flag.ContinueOnError)}
 		return cmd.run(ctx, c)
 	}
