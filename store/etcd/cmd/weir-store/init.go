@@ -171,7 +171,7 @@ func (c *call) founding() (*founding, error) {
 	c.flags.StringVar(&f.Listen, "listen", "", "ADDRESS:PORT to listen at; default: all "+
 		"addresses, the port of --address")
 	c.flags.Var(&pools, "pool", "NETWORK:LENGTH that hosts get ranges of pod addresses from, "+
-		"such as 10.64.0.0/12:24; may be repeated")
+		"such as 10.64.0.0/12:24; one of IPv4 and one of IPv6")
 	c.flags.StringVar(&f.admin, "admin", "admin", "name of the first administrator")
 	c.flags.StringVar(&f.adminFile, "admin-file", "/etc/weir/admin.pem", "file that the "+
 		"credential of the first administrator is written to")
@@ -265,17 +265,33 @@ func parsePools(texts []string) (pools []cluster.Pool, err error) {
 		if p.Bits, err = strconv.Atoi(text[i+1:]); err != nil {
 			return nil, fmt.Errorf("--pool %s: the length: %w", text, err)
 		}
-		if err := errors.Join(p.Check(), checkPods(p)); err != nil {
-			return nil, fmt.Errorf("--pool %s: %w", text, err)
-		}
-		for _, other := range pools {
-			if other.Supernet.Overlaps(p.Supernet) {
-				return nil, fmt.Errorf("--pool %s overlaps %v", text, other.Supernet)
-			}
-		}
 		pools = append(pools, p)
+		if err := checkPools(pools); err != nil {
+			return nil, fmt.Errorf("--pool %w", err)
+		}
 	}
 	return pools, nil
+}
+
+// checkPools refuses pools of which a host would get ranges that it cannot use.
+func checkPools(pools []cluster.Pool) error {
+	for i, p := range pools {
+		is := fmt.Sprintf("%v:%d", p.Supernet, p.Bits)
+		if err := errors.Join(p.Check(), checkPods(p)); err != nil {
+			return fmt.Errorf("%s: %w", is, err)
+		}
+		for _, other := range pools[:i] {
+			if other.Supernet.Overlaps(p.Supernet) {
+				return fmt.Errorf("%s overlaps %v", is, other.Supernet)
+			}
+			if is4 := p.Supernet.Addr().Is4(); is4 == other.Supernet.Addr().Is4() {
+				family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
+				return fmt.Errorf("%s: a host has one range of %s, and there is the pool %v:%d "+
+					"already: take one larger network", is, family, other.Supernet, other.Bits)
+			}
+		}
+	}
+	return nil
 }
 
 // checkPods refuses a pool whose ranges no host could use.

@@ -34,3 +34,29 @@ func TestJoinWithoutPools(t *testing.T) {
 		t.Errorf("with pools, the host has %v", got)
 	}
 }
+
+// TestPoolsOfOneFamily: a host has one range of each family. With two pools of one in config.json,
+// which people write, hosts would get ranges that they cannot use: weir-store does not start.
+func TestPoolsOfOneFamily(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	h := home(a.dir)
+	c, err := h.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := parsePools([]string{"10.48.0.0/12:24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Pools = append(c.Pools, more...)
+	if err := h.writeConfig(c); err != nil {
+		t.Fatal(err)
+	}
+	said := a.fails(t, "serve")
+	for _, want := range []string{configFile, "10.48.0.0/12", "one range of IPv4"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q is missing in: %s", want, said)
+		}
+	}
+}

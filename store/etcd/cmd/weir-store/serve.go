@@ -172,6 +172,9 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPools(cfg.Pools); err != nil {
+		return nil, fmt.Errorf("%s: the pool %w", h.file(configFile), err)
+	}
 	j := members.NewJoiner(d, ca)
 	j.Pools, c.Join = cfg.Pools, j.Join
 	j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
