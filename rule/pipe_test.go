@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,24 @@ func TestPipeNeverCarriesMore(t *testing.T) {
 		sent := float64(x.Cost(n)) * float64(bw) / 8 / 1e9
 		if sent < n || sent > n*1.001 {
 			t.Errorf("%d bit/s: %d bytes take the time of %.0f", bw, n, sent)
+		}
+	}
+}
+
+// TestMoreNeverCostsLess: no packet is so long that its cost overflows.
+func TestMoreNeverCostsLess(t *testing.T) {
+	for _, bw := range []uint64{MinBandwidth, 1001, 56_000, 1e9, MaxBandwidth} {
+		x := (&Pipe{Bandwidth: bw, Queue: defaultSlots}).compiled(1)
+		last := time.Duration(0)
+		for n := uint32(1); n < math.MaxUint32/2; n += n/2 + 1 {
+			if now := x.Cost(n); now < last || now > program.MaxCost {
+				t.Errorf("%d bit/s: %d bytes cost %v, fewer %v", bw, n, now, last)
+			} else {
+				last = now
+			}
+		}
+		if all := x.Cost(math.MaxUint32); all < last || all > program.MaxCost {
+			t.Errorf("%d bit/s: the longest costs %v, a shorter one %v", bw, all, last)
 		}
 	}
 }

@@ -293,6 +293,11 @@ enum {
 	DIR_BLOCK = 1 << 31,
 };
 
+// The most that a packet takes of a pipe, ns.
+enum {
+	PIPE_MAX_COST = 281474976710655,
+};
+
 // The most ranges of ports for translations, internal/forward.
 enum {
 	MAX_PORT_SPANS = 8,

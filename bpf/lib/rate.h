@@ -191,6 +191,16 @@ static __always_inline __u64 in_segments(const struct packet *p, __u32 len, __u3
 	return data + (__u64)((data + segment - 1) / segment) * (link + head - p->jumbo);
 }
 
+// pipe_cost returns the time that bytes take of the bucket of a pipe.
+static __always_inline __s64 pipe_cost(const struct pipe *x, __u64 bytes)
+{
+	const __u64 round_up = (1 << PIPE_SHIFT) - 1;
+
+	if (bytes >> 24 && bytes > (~0ULL - round_up) / x->per_byte) // less is never too much
+		return PIPE_MAX_COST;
+	return (bytes * x->per_byte + round_up) >> PIPE_SHIFT;
+}
+
 // take_pipe takes the bytes of the packet from the pipe of the rule in a slot. It returns 0, or the
 // reason if the pipe has too few.
 __noinline int take_pipe(struct cpu *c, __u32 slot)
@@ -207,8 +217,7 @@ __noinline int take_pipe(struct cpu *c, __u32 slot)
 	if (!row)
 		return REASON_PIPE;
 	struct pipe *x = &((struct pipe *)row)[r->arg % ROW_PIPES];
-	__s64 cost =
-		(in_segments(p, p->len, 0) * x->per_byte + (1 << PIPE_SHIFT) - 1) >> PIPE_SHIFT;
+	__s64 cost = pipe_cost(x, in_segments(p, p->len, 0));
 	__u64 tag = 0, key = 0;
 	if (x->masked) {
 		tag = pipe_hash(cf->seed + SEED_TABLE, p, x) | 1;

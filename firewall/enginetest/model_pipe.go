@@ -64,7 +64,7 @@ func (j *job) carries(r *rule.Rule) bool {
 		depth *= 1500
 	}
 	full := max(pipeTime(x, depth+x.Burst, 0), 10*time.Millisecond) // a tick of the kernel's clock
-	cost := pipeTime(x, j.onTheWire(), 1<<16-1)
+	cost := min(pipeTime(x, j.onTheWire(), 1<<16-1), 1<<48-1)
 	k := j.pipeKey(r, x)
 	b, known := j.piped[k]
 	if !known {

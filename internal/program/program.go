@@ -15,6 +15,8 @@
 package program
 
 import (
+	"math"
+	"math/bits"
 	"net/netip"
 	"time"
 
@@ -138,8 +140,12 @@ type Pipe struct {
 	Proto      uint8         // mask of the protocol
 }
 
-// MaxPerByte bounds Pipe.PerByte, so that no packet's cost overflows.
+// MaxPerByte bounds Pipe.PerByte: the cost of a packet below 16 MiB is a number of 64 bits.
 const MaxPerByte = 1 << 40
+
+// MaxCost is the most that a packet costs, 78 hours. A GSO packet of tiny segments, each with long
+// headers, has up to a gigabyte on the wire, which would cost more at a low bandwidth.
+const MaxCost = time.Duration(1<<(64-PipeShift) - 1)
 
 // Masked reports whether the pipe has more than one bucket.
 func (p *Pipe) Masked() bool {
@@ -148,7 +154,12 @@ func (p *Pipe) Masked() bool {
 
 // Cost returns the time that a packet of n bytes takes of a bucket.
 func (p *Pipe) Cost(n uint32) time.Duration {
-	return time.Duration((uint64(n)*p.PerByte + 1<<PipeShift - 1) >> PipeShift)
+	const roundUp = 1<<PipeShift - 1
+	hi, lo := bits.Mul64(uint64(n), p.PerByte)
+	if hi != 0 || lo > math.MaxUint64-roundUp {
+		return MaxCost
+	}
+	return time.Duration((lo + roundUp) >> PipeShift)
 }
 
 // Features is a set of parts of the language.

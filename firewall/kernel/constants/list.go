@@ -269,6 +269,9 @@ var enums = []enum{
 		{"ANY_FLOW", int64(program.AnyFlow)},
 		{"DIR_BLOCK", int64(program.DirBlock)},
 	}},
+	{"The most that a packet takes of a pipe, ns.", "", []constant{
+		{"PIPE_MAX_COST", int64(program.MaxCost)},
+	}},
 	{"The most ranges of ports for translations, internal/forward.", "", []constant{
 		{"MAX_PORT_SPANS", int64(forward.MaxPortRanges)},
 	}},
