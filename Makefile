@@ -99,8 +99,8 @@ check-generated:
 check-vuln:
 	@scripts/vulncheck
 
-# Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes,
-# but for the line in the copy of wireguard-go's package, whose tool is not among ours.
+# Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes.
+# The line in the copy of wireguard-go's package is left out: its tool is not among ours.
 gen: deps
 	@scripts/bench-docs
 	$(GO) generate -skip stringer ./...
