@@ -24,23 +24,23 @@ const (
 // say. Time is passed in. The kernel sends to one endpoint and follows the source of what a peer
 // sends, so nothing is to be done as long as the peer is heard.
 //
-// A peer that does not answer what was sent to it within its patience gets the next address. Others
-// that do not answer get 300 ms each from the first thing that was sent there. TCP repeats itself
-// more and more seldom, and what it sends has to meet each of them. Then the peer has the address
-// again where it was heard last. The peer may just have nothing to say. So an answer from the old
-// address, or from none, doubles the patience, up to what WireGuard guarantees. A peer that answers
-// at once has the shortest again.
+// A peer that does not answer what was sent to it within its time for an answer gets the next
+// address. Others that do not answer get 300 ms each from the first thing that was sent there. TCP
+// repeats itself more and more seldom, and what it sends has to meet each of them. Then the peer
+// has the address again where it was heard last. The peer may just have nothing to say. So an
+// answer from the old address, or from none, doubles the time for an answer, up to what WireGuard
+// guarantees. A peer that answers at once has the shortest again.
 type kernelPath struct {
 	candidates []netip.AddrPort
 	begun      bool
 	last       pathSample     // the one before
-	home       netip.AddrPort // where the peer was heard last, or what it began with
+	lastHeard  netip.AddrPort // where the peer was heard last, or what it began with
 	tries      int            // addresses tried since the peer was heard
 	since      time.Duration  // since when it has not answered
 	owes       bool           // something was sent to this address,
 	here       time.Duration  // first at this time
 	answers    int            // samples in a row with data in both directions
-	patience   time.Duration
+	answerTime time.Duration
 	moves      uint64 // how often the peer was heard at another address than before
 }
 
@@ -56,7 +56,7 @@ type pathSample struct {
 // step takes a sample, and returns the endpoint that the peer is to get, if it is to get another.
 func (k *kernelPath) step(now time.Duration, s pathSample) (to netip.AddrPort, move bool) {
 	if !k.begun {
-		k.begun, k.home, k.patience = true, s.endpoint, quiet
+		k.begun, k.lastHeard, k.answerTime = true, s.endpoint, quiet
 	}
 	last := k.last
 	k.last = s
@@ -72,8 +72,8 @@ func (k *kernelPath) step(now time.Duration, s pathSample) (to netip.AddrPort, m
 			k.since = now
 		}
 	}
-	wait := k.patience
-	if s.endpoint != k.home {
+	wait := k.answerTime
+	if s.endpoint != k.lastHeard {
 		wait = quiet
 	}
 	switch {
@@ -88,27 +88,27 @@ func (k *kernelPath) step(now time.Duration, s pathSample) (to netip.AddrPort, m
 // hear takes a sample with bytes of the peer.
 func (k *kernelPath) hear(s pathSample, sent, data bool) {
 	switch {
-	case s.endpoint != k.home:
-		if k.home.IsValid() {
+	case s.endpoint != k.lastHeard:
+		if k.lastHeard.IsValid() {
 			k.moves++
 		}
-		k.patience = quiet
+		k.answerTime = quiet
 	case k.tries > 0: // it was there all the time
-		k.patience = min(2*k.patience, longestQuiet)
+		k.answerTime = min(2*k.answerTime, longestQuiet)
 	}
-	k.home, k.tries, k.owes = s.endpoint, 0, false
+	k.lastHeard, k.tries, k.owes = s.endpoint, 0, false
 	if k.answers++; !sent || !data {
 		k.answers = 0
 	}
 	if k.answers >= promptAnswers {
-		k.patience = quiet
+		k.answerTime = quiet
 	}
 }
 
 // ring are the addresses that are tried one after the other.
 func (k *kernelPath) ring() (all []netip.AddrPort) {
-	if k.home.IsValid() {
-		all = append(all, k.home)
+	if k.lastHeard.IsValid() {
+		all = append(all, k.lastHeard)
 	}
 	for _, c := range k.candidates {
 		if !slices.Contains(all, c) {
@@ -129,8 +129,8 @@ func (k *kernelPath) next(now time.Duration, s pathSample) (to netip.AddrPort, m
 		if to == s.endpoint || !s.reachable(to) {
 			continue
 		}
-		if k.tries++; to == k.home && alive { // all were tried
-			k.patience = min(2*k.patience, longestQuiet)
+		if k.tries++; to == k.lastHeard && alive { // all were tried
+			k.answerTime = min(2*k.answerTime, longestQuiet)
 		}
 		return to, true
 	}

@@ -189,8 +189,8 @@ func TestKernelPathAtRandom(t *testing.T) {
 			}
 			m.s.session = r.IntN(4) > 0
 			m.step(uint64(r.IntN(3))*1000, r.IntN(2) == 0)
-			if !slices.Contains(all, m.s.endpoint) || m.k.patience > longestQuiet {
-				t.Fatalf("the endpoint is %v, the patience %v", m.s.endpoint, m.k.patience)
+			if !slices.Contains(all, m.s.endpoint) || m.k.answerTime > longestQuiet {
+				t.Fatalf("the endpoint is %v, the answer time %v", m.s.endpoint, m.k.answerTime)
 			}
 		}
 		m.works, m.s.session = map[netip.AddrPort]bool{all[r.IntN(3)]: true}, true

@@ -22,7 +22,7 @@ func TestRelabelled(t *testing.T) {
 	if err := l.attached(before); err != nil {
 		t.Fatal(err)
 	}
-	watched := &watchedShelf{tableStore: s}
+	watched := &watchedTableStore{tableStore: s}
 	l.engine = watched
 	after := labelled("p", "10.88.0.2", "b", "kept")
 	if err := l.relabelled(before, after); err != nil {
@@ -42,13 +42,13 @@ func TestRelabelled(t *testing.T) {
 	}
 }
 
-// watchedShelf notes whether a call leaves an address in neither of two tables.
-type watchedShelf struct {
+// watchedTableStore notes whether a call leaves an address in neither of two tables.
+type watchedTableStore struct {
 	*tableStore
 	neither bool
 }
 
-func (s *watchedShelf) DeleteTable(name string, p netip.Prefix) error {
+func (s *watchedTableStore) DeleteTable(name string, p netip.Prefix) error {
 	err := s.tableStore.DeleteTable(name, p)
 	s.neither = s.neither || !s.tables["a=x"][p] && !s.tables["b=x"][p]
 	return err

@@ -16,14 +16,14 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// hands is a clock that tests move.
-type hands struct {
+// manualClock is a clock that tests move.
+type manualClock struct {
 	boot string
 	up   time.Duration
 	wall time.Time
 }
 
-func (h *hands) clock() clock.Boot {
+func (h *manualClock) clock() clock.Boot {
 	return clock.Boot{ID: func() string { return h.boot },
 		Time: func() time.Duration { return h.up },
 		Wall: func() time.Time { return h.wall },
@@ -31,15 +31,15 @@ func (h *hands) clock() clock.Boot {
 		Call: func(time.Duration, func()) *time.Timer { return time.NewTimer(time.Hour) }}
 }
 
-func newHands() *hands {
-	return &hands{boot: "one", up: time.Hour, wall: time.Unix(1790000000, 0)}
+func newManualClock() *manualClock {
+	return &manualClock{boot: "one", up: time.Hour, wall: time.Unix(1790000000, 0)}
 }
 
 // newTimedManager returns a Manager by a clock that the test moves.
-func newTimedManager(t *testing.T) (*Manager, *soft.Engine, *hands) {
+func newTimedManager(t *testing.T) (*Manager, *soft.Engine, *manualClock) {
 	t.Helper()
 	b, e := newManager(t)
-	h := newHands()
+	h := newManualClock()
 	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	must(t, b, "add 10 deny tcp from table(banned) to any", "add 20 allow ip from any to any")
 	return b, e, h
@@ -110,30 +110,30 @@ func TestMemberEndsByItself(t *testing.T) {
 func TestMembersEndOverRestarts(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		move func(*hands)
+		move func(*manualClock)
 		want string
 	}{
-		{"at once", func(*hands) {}, "192.0.2.1/32 60s, 192.0.2.2/32 3600s, 192.0.2.3/32"},
-		{"same boot, and the time of day set back", func(h *hands) {
+		{"at once", func(*manualClock) {}, "192.0.2.1/32 60s, 192.0.2.2/32 3600s, 192.0.2.3/32"},
+		{"same boot, and the time of day set back", func(h *manualClock) {
 			h.up += 50 * time.Second
 			h.wall = time.Unix(0, 0)
 		}, "192.0.2.1/32 10s, 192.0.2.2/32 3550s, 192.0.2.3/32"},
-		{"same boot, and the time of day set forward", func(h *hands) {
+		{"same boot, and the time of day set forward", func(h *manualClock) {
 			h.up += 50 * time.Second
 			h.wall = h.wall.AddDate(50, 0, 0)
 		}, "192.0.2.1/32 10s, 192.0.2.2/32 3550s, 192.0.2.3/32"},
-		{"same boot, later", func(h *hands) { h.up += 70 * time.Second },
+		{"same boot, later", func(h *manualClock) { h.up += 70 * time.Second },
 			"192.0.2.2/32 3530s, 192.0.2.3/32"},
-		{"another boot", func(h *hands) {
+		{"another boot", func(h *manualClock) {
 			h.boot, h.up, h.wall = "two", 20*time.Second, h.wall.Add(10*time.Minute)
 		}, "192.0.2.2/32 3000s, 192.0.2.3/32"},
-		{"another boot without a clock", func(h *hands) {
+		{"another boot without a clock", func(h *manualClock) {
 			h.boot, h.up, h.wall = "two", 20*time.Second, time.Unix(0, 0)
 		}, "192.0.2.1/32 40s, 192.0.2.2/32 3580s, 192.0.2.3/32"},
-		{"another boot in a far future", func(h *hands) {
+		{"another boot in a far future", func(h *manualClock) {
 			h.boot, h.up, h.wall = "two", 20*time.Second, h.wall.AddDate(5000, 0, 0)
 		}, "192.0.2.3/32"},
-		{"no name of the boot", func(h *hands) { h.boot, h.up = "", 20*time.Second },
+		{"no name of the boot", func(h *manualClock) { h.boot, h.up = "", 20*time.Second },
 			"192.0.2.1/32 40s, 192.0.2.2/32 3580s, 192.0.2.3/32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestMembersEndOverRestarts(t *testing.T) {
 }
 
 // restarted returns the members that an agent would begin with.
-func restarted(t *testing.T, b *Manager, h *hands) string {
+func restarted(t *testing.T, b *Manager, h *manualClock) string {
 	t.Helper()
 	s := &savedRules{path: b.store.path, clock: h.clock()}
 	r, _, err := s.read()

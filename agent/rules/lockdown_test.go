@@ -126,7 +126,7 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 }
 
 // lockedDownManager returns a Manager that has begun with saved rules that cannot be used.
-func lockedDownManager(t *testing.T, saved string, h *hands) *Manager {
+func lockedDownManager(t *testing.T, saved string, h *manualClock) *Manager {
 	t.Helper()
 	b, _ := newManager(t)
 	b.store.path, b.store.clock, b.config.Clock = saved, h.clock(), h.clock()
@@ -151,7 +151,7 @@ func TestLockDownIsNotSaved(t *testing.T) {
 	const text = "table banned add 192.0.2.9 timeout 1h\n" +
 		"add deny ip from table(banned) to any\nadd allow tcp from any to me 22\n"
 	for _, what := range []string{"the file of a table is missing", "damaged"} {
-		h, saved := newHands(), filepath.Join(t.TempDir(), "rules.saved")
+		h, saved := newManualClock(), filepath.Join(t.TempDir(), "rules.saved")
 		set := ruleset(t, text+"table blocked create file "+saved+".list\n")
 		set.SetNow(h.up)
 		s := &savedRules{path: saved, file: noFile, clock: h.clock()}
@@ -198,7 +198,7 @@ func TestLockDownEndsWithALoad(t *testing.T) {
 	if err := os.WriteFile(saved, []byte("garbage\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := lockedDownManager(t, saved, newHands())
+	b := lockedDownManager(t, saved, newManualClock())
 	lockedDown := func(what string, want bool) {
 		t.Helper()
 		if n := len(b.config.Problems.All()); (n == 1) != want {

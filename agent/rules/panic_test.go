@@ -30,10 +30,10 @@ func flowsBetween(e *soft.Engine, a string, from uint16, b string, to uint16) bo
 }
 
 // panicManager returns a Manager whose rules let ports 22 and 80 in.
-func panicManager(t *testing.T) (*Manager, *soft.Engine, *hands) {
+func panicManager(t *testing.T) (*Manager, *soft.Engine, *manualClock) {
 	t.Helper()
 	b, e := newManager(t)
-	h := newHands()
+	h := newManualClock()
 	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	set := ruleset(t, "add allow tcp from any to any 22,80\ntable banned add 192.0.2.9 timeout 1h")
 	set.SetNow(b.config.Clock.Now())

@@ -239,7 +239,7 @@ func TestConfirmationThatFailsWritesNoFile(t *testing.T) {
 }
 
 // startOnTrial begins the next Manager, which puts the rule file on trial.
-func startOnTrial(t *testing.T, b *Manager, h *hands) *Manager {
+func startOnTrial(t *testing.T, b *Manager, h *manualClock) *Manager {
 	t.Helper()
 	b = nextManager(t, b)
 	b.config.Clock, b.store.clock, b.config.Confirm = h.clock(), h.clock(), time.Hour
@@ -328,7 +328,7 @@ func TestUnconfirmedFile(t *testing.T) {
 	} {
 		tried, _ := newManager(t)
 		must(t, tried, "add 10 allow ip from any to any")
-		h := newHands()
+		h := newManualClock()
 		tried.config.Default = filepath.Join(t.TempDir(), "rules")
 		if err := os.WriteFile(tried.config.Default, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

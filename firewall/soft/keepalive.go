@@ -20,8 +20,8 @@ type Probe struct {
 	Packet []byte
 }
 
-// keeper makes the keepalive probes of one tick.
-type keeper struct {
+// keepaliveSender makes the keepalive probes of one tick.
+type keepaliveSender struct {
 	now  time.Duration
 	send func(Probe)
 	life *flow.Timeouts
@@ -31,7 +31,7 @@ type keeper struct {
 // have closed its side already: the other may be silent for long after that. Of a connection that
 // was adopted no number may be known yet. Any number will do: an end answers one that it does not
 // expect with its own (RFC 9293 3.10.7.4).
-func (k *keeper) alive(e *entry, s *flow.State) {
+func (k *keepaliveSender) alive(e *entry, s *flow.State) {
 	if s.Proto != packet.ProtoTCP || s.Phase() != flow.PhaseEstablished ||
 		s.Deadline(k.life)-k.now > keepaliveLast {
 		return

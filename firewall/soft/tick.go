@@ -28,7 +28,7 @@ func (w *Worker) Tick(now time.Duration, send func(Probe)) {
 	s := w.shard
 	var alive func(*entry, *flow.State)
 	if send != nil {
-		k := keeper{now: now, send: send, life: &s.cfg.opts.Timeouts}
+		k := keepaliveSender{now: now, send: send, life: &s.cfg.opts.Timeouts}
 		alive = k.alive
 		s.sendResets(send)
 	}

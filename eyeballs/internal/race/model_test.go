@@ -51,8 +51,8 @@ func drawWorld(r *rand.Rand) *world {
 	return w
 }
 
-// player runs the machine in a world, and checks the contract on the way.
-type player struct {
+// modelRun runs the machine in a world, and checks the contract on the way.
+type modelRun struct {
 	t       *testing.T
 	w       *world
 	m       *Machine
@@ -72,7 +72,7 @@ type running struct {
 // play runs the machine in the world, millisecond by millisecond, and returns the log of its
 // attempts and its end.
 func play(t *testing.T, w *world) []string {
-	p := &player{t: t, w: w, live: map[int]*running{}, wake: never,
+	p := &modelRun{t: t, w: w, live: map[int]*running{}, wake: never,
 		m: New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
 			FirstFamilyCount: w.first, MaxRunning: w.running})}
 	p.step(0, Event{Kind: Begin})
@@ -93,7 +93,7 @@ func play(t *testing.T, w *world) []string {
 }
 
 // happen gives the machine the events of one millisecond.
-func (p *player) happen(now time.Duration) {
+func (p *modelRun) happen(now time.Duration) {
 	if now == p.w.at6 {
 		p.step(now, Event{Kind: Answered,
 			Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: p.w.v6}})
@@ -119,7 +119,7 @@ func (p *player) happen(now time.Duration) {
 }
 
 // step gives the machine an event and executes its commands.
-func (p *player) step(now time.Duration, ev Event) {
+func (p *modelRun) step(now time.Duration, ev Event) {
 	for _, c := range slices.Clone(p.m.Step(now, ev)) {
 		if p.over {
 			p.t.Fatalf("command %v after the end", c)
