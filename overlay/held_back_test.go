@@ -20,7 +20,7 @@ func layOut(slab []byte, packets []tun.ReadPacket, at, count, size, first int) i
 }
 
 // TestHeldBack: of GSO packets of 47 segments, 45 fill a GSO packet of datagrams. Every batch is a
-// multiple of 45, but those in which too much would be kept back; all packets come in order.
+// multiple of 45, but those in which too much would be kept back. All packets come in order.
 func TestHeldBack(t *testing.T) {
 	var s heldBack
 	slab, packets := make([]byte, 2*65535), newPackets()

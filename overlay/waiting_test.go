@@ -14,7 +14,7 @@ import (
 
 // TestWaitingIsBounded is a model test. What waits for a session are the newest packets, in order
 // and untouched. There are at most so many and so many bytes, and none longer than a handshake is
-// tried; all others are counted, once, by what became of them.
+// tried. All others are counted, once, by what became of them.
 func TestWaitingIsBounded(t *testing.T) {
 	var all waitCounts
 	w := waiting{all: &all}

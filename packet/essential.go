@@ -76,8 +76,8 @@ func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 
 // ICMPError reports whether the packet is an ICMP or ICMPv6 error, which quotes the packet that
 // caused it. Errors of ICMP have the types 3 (unreachable), 4 (source quench), 5 (redirect), 11
-// (time exceeded) and 12 (parameter problem); ICMPv6 types 1 to 4. An ICMPv6 redirect is neighbour
-// discovery, not an error.
+// (time exceeded) and 12 (parameter problem). Those of ICMPv6 have the types 1 to 4. An ICMPv6
+// redirect is neighbour discovery, not an error.
 func (p *Packet) ICMPError() bool {
 	if !p.IsICMP() {
 		return false

@@ -44,7 +44,7 @@ func TestDeleteStatesMissesNone(t *testing.T) {
 }
 
 // TestStatesKeepTheirPlaces: in a full table a state moves to make space for a new one, but not
-// while states are deleted. It could move to where they have been deleted already.
+// while states are deleted. Then it could move to where they have been deleted already.
 func TestStatesKeepTheirPlaces(t *testing.T) {
 	const now = time.Second
 	o := Options{Options: firewall.DefaultOptions()}

@@ -12,8 +12,8 @@ import (
 )
 
 // The fast path evaluates the packets that are most of the traffic. These are packets of a TCP or
-// UDP flow whose state the first rule finds and whose rule only passes them. Packets without a
-// state that a simple rule passes or drops belong to them, too. It does the work of walk,
+// UDP flow whose state the first rule finds and whose rule only passes them. They are also packets
+// without a state that a simple rule passes or drops. The fast path does the work of walk,
 // lookupFlow and flow.State.Step on packed entries. Everything else takes the slow path. The differ
 // compares both with the reference model.
 

@@ -90,7 +90,7 @@ func (t TakenPort) Error() string {
 
 // Masquerade selects the forwarded packets that leave with another source, through any interface
 // that is not a pod's. Those from Sources, the pods, to anything but Except (the pod ranges of this
-// and other nodes) leave with the host's address. Others are those from Others to anything but
+// and other nodes) leave with the host's address. It also selects those from Others to anything but
 // Near.
 type Masquerade struct {
 	Sources []netip.Prefix
