@@ -29,8 +29,8 @@ var ErrNoNode = errors.New("no node is running")
 // Get and Stream wait this long for an answer to begin, Post for changes longer: the kernel takes
 // its time for tens of thousands of rules.
 const (
-	readPatience   = 30 * time.Second
-	changePatience = 5 * time.Minute
+	readTimeout   = 30 * time.Second
+	changeTimeout = 5 * time.Minute
 )
 
 // NewClient returns a client of the node whose API listens on a unix socket, or on the first of
@@ -50,19 +50,19 @@ func NewClient(socket string, others ...string) *Client {
 	}
 	return &Client{socket: socket,
 		http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true,
-			ResponseHeaderTimeout: changePatience}}}
+			ResponseHeaderTimeout: changeTimeout}}}
 }
 
 // Get requests a value; the package documentation lists the paths.
 func (c *Client) Get(ctx context.Context, path string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return c.ask(ctx, http.MethodGet, path, nil, answer)
 }
 
 // Post requests a change. request may be nil.
 func (c *Client) Post(ctx context.Context, path string, request, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	return c.ask(ctx, http.MethodPost, path, request, answer)
 }

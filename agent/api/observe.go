@@ -85,7 +85,7 @@ var AgeBounds = [...]int{1, 10, 60, 600, 3600}
 func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) error) error {
 	begun, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(readPatience, func() { cancel(ErrSilent) })
+	late := time.AfterFunc(readTimeout, func() { cancel(ErrSilent) })
 	r, err := http.NewRequestWithContext(begun, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) er
 
 // Raw returns the body of an answer as it came, at most 64 MiB.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {

@@ -144,7 +144,7 @@ func (s *clusterTestbed) attach(ctx context.Context, m *member, who *nstest.Node
 
 // until waits until a condition holds.
 func until(ctx context.Context, what string, holds func() (bool, error)) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		ok, err := holds()
 		if err != nil || ok {
 			return err

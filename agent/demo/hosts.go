@@ -243,7 +243,7 @@ func (h *hosts) meet(ctx context.Context) error {
 			return err
 		}
 	}
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		list, err := h.leftNode.peers(ctx)
 		if err != nil {
 			return err

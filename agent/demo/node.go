@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// patience is how long the node may take to start or to go.
-const patience = 3 * time.Minute
+// waitTimeout is how long the node may take to start or to go.
+const waitTimeout = 3 * time.Minute
 
 // node is a `weir up` in a namespace.
 type node struct {
@@ -42,7 +42,7 @@ func startNode(ctx context.Context, where *nstest.Node, weir, root, pins, rules 
 		return nil, err
 	}
 	answered := make(chan error, 1)
-	go func() { answered <- n.client.Wait(ctx, patience) }()
+	go func() { answered <- n.client.Wait(ctx, waitTimeout) }()
 	go func() { n.ended <- n.cmd.Wait() }()
 	select {
 	case err := <-answered:
@@ -84,7 +84,7 @@ func (n *node) peers(ctx context.Context) ([]api.Peer, error) {
 
 // down takes the node and every trace of it away. It works also after the demo was interrupted.
 func (n *node) down() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	var done api.Done
 	err := n.client.Post(ctx, "/v1/down", nil, &done)

@@ -116,13 +116,13 @@ func (p *Service) Key() (api.PeerKey, error) {
 		Pods: slices.Concat([]netip.Prefix{}, p.config.Ranges)}, nil
 }
 
-// problemPatience is how long the status waits for a change of the peers to end.
-const problemPatience = time.Second
+// problemTimeout is how long the status waits for a change of the peers to end.
+const problemTimeout = time.Second
 
 // Problems returns what the status has to show. A change of the peers may take long: it waits for
 // the disk.
 func (p *Service) Problems() (all []api.Problem) {
-	for end := time.Now().Add(problemPatience); !p.mu.TryLock(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(problemTimeout); !p.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return []api.Problem{{What: "a change of the peers has not ended, and until " +
 				"then other problems of peers are not shown",

@@ -60,10 +60,10 @@ func (w *Watchdog) WaitHealthy(ctx context.Context) bool {
 	}
 }
 
-// lockPatience is how long the lock of a slow part, the peers or the pods, may be unavailable until
+// lockTimeout is how long the lock of a slow part, the peers or the pods, may be unavailable until
 // the agent is restarted. Traffic needs neither, and some work under these locks is long: many
 // peers and routes, each a request to a kernel that may be slow to answer.
-const lockPatience = 5 * time.Minute
+const lockTimeout = 5 * time.Minute
 
 // SlowPart notices that the locks of a part are no longer available, without waiting for them. One
 // goroutine uses it.
@@ -79,7 +79,7 @@ type SlowPart struct {
 }
 
 // stuck asks in the background, one question at a time, and reports whether the last one has had no
-// answer for lockPatience although nothing was done meanwhile.
+// answer for lockTimeout although nothing was done meanwhile.
 func (s *SlowPart) stuck(now time.Time) bool {
 	var done uint64
 	if s.Progress != nil {
@@ -95,5 +95,5 @@ func (s *SlowPart) stuck(now time.Time) bool {
 	case s.done != done:
 		s.asked, s.done = now, done
 	}
-	return now.Sub(s.asked) >= lockPatience
+	return now.Sub(s.asked) >= lockTimeout
 }

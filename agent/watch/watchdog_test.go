@@ -74,7 +74,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	if !well(true, long) {
 		t.Error("not well although work on the peers has just begun")
 	}
-	slow.asked = time.Now().Add(-lockPatience)
+	slow.asked = time.Now().Add(-lockTimeout)
 	if well(true, moment) {
 		t.Error("well although a goroutine keeps the lock of the peers")
 	}
@@ -82,7 +82,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	if !well(true, long) {
 		t.Error("not well although the work on the peers gets on")
 	}
-	slow.asked = time.Now().Add(-lockPatience)
+	slow.asked = time.Now().Add(-lockTimeout)
 	peers.Unlock()
 	nstest.Eventually(t, "the peers can be had again", func() bool { return well(true, long) })
 }
@@ -93,14 +93,14 @@ func TestSlowIsPatient(t *testing.T) {
 	s := &SlowPart{Lock: locker(&mu)}
 	mu.Lock()
 	began := time.Now()
-	if s.stuck(began) || s.stuck(began.Add(lockPatience-time.Second)) {
+	if s.stuck(began) || s.stuck(began.Add(lockTimeout-time.Second)) {
 		t.Error("stuck although there was hardly time")
 	}
-	if !s.stuck(began.Add(lockPatience)) {
+	if !s.stuck(began.Add(lockTimeout)) {
 		t.Error("not stuck although a goroutine keeps the lock")
 	}
 	mu.Unlock()
 	nstest.Eventually(t, "it can be had again", func() bool {
-		return !s.stuck(began.Add(lockPatience))
+		return !s.stuck(began.Add(lockTimeout))
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// completionPatience is how long a shell waits for values of the node.
-const completionPatience = time.Second
+// completionTimeout is how long a shell waits for values of the node.
+const completionTimeout = time.Second
 
 // complete sets the function that completes the command's arguments. It gets those before the one
 // that is completed.
@@ -49,7 +49,7 @@ func isSpecial(r rune) bool {
 
 // live reads an answer of the node for a completion. It stays empty when no node answers.
 func live[T any](c *call, path string) (answer T) {
-	ctx, cancel := context.WithTimeout(c.ctx, completionPatience)
+	ctx, cancel := context.WithTimeout(c.ctx, completionTimeout)
 	defer cancel()
 	_ = c.client().Get(ctx, path, &answer)
 	return answer

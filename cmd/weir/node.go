@@ -64,13 +64,13 @@ func (c *call) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.command.name, err)
 }
 
-// podsPatience is how long weir down waits for the number of containers: a node that does not
+// podsTimeout is how long weir down waits for the number of containers: a node that does not
 // answer is to go all the same.
-const podsPatience = 2 * time.Second
+const podsTimeout = 2 * time.Second
 
 // containers is how many containers the node has, 0 where it does not say.
 func (c *call) containers() int {
-	ctx, cancel := context.WithTimeout(c.ctx, podsPatience)
+	ctx, cancel := context.WithTimeout(c.ctx, podsTimeout)
 	defer cancel()
 	var all api.Pods
 	_ = c.client().Get(ctx, "/v1/pods", &all)

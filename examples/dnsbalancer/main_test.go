@@ -75,7 +75,7 @@ func query(conn net.Conn, client, number int) error {
 		if _, err := conn.Write(text); err != nil {
 			return err
 		}
-		conn.SetDeadline(time.Now().Add(2 * patience))
+		conn.SetDeadline(time.Now().Add(2 * queryTimeout))
 		for {
 			n, err := conn.Read(buf)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -140,7 +140,7 @@ func TestSilentResolver(t *testing.T) {
 			t.Fatalf("question %d is not open", q)
 		}
 	}
-	if most := 1 + int(questions*pace/patience); lost == 0 || lost > most {
+	if most := 1 + int(questions*pace/queryTimeout); lost == 0 || lost > most {
 		t.Errorf("%d of %d questions went to the silent one, at most %d may", lost, questions, most)
 	}
 }
@@ -168,7 +168,7 @@ func TestForgedAnswer(t *testing.T) {
 	if n := r.open(now); n != 100 {
 		t.Errorf("%d questions are open, want 100", n)
 	}
-	if n := r.open(now.Add(patience)); n != 0 || len(r.order) != 0 {
+	if n := r.open(now.Add(queryTimeout)); n != 0 || len(r.order) != 0 {
 		t.Errorf("%d questions are open after their time, %d in order", n, len(r.order))
 	}
 }

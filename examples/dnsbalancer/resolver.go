@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	headerSize = 12 // RFC 1035 section 4.1.1; the first two bytes are the id
-	maxOpen    = 1 << 12
-	patience   = 2 * time.Second
+	headerSize   = 12 // RFC 1035 section 4.1.1; the first two bytes are the id
+	maxOpen      = 1 << 12
+	queryTimeout = 2 * time.Second
 )
 
 // question is an open one.
@@ -49,7 +49,7 @@ func (r *resolver) open(now time.Time) int {
 		first := r.order[0]
 		q, ok := r.byID[first.id]
 		if ok && q.asked.Equal(first.asked) {
-			if now.Sub(first.asked) < patience {
+			if now.Sub(first.asked) < queryTimeout {
 				break
 			}
 			delete(r.byID, first.id)
