@@ -27,7 +27,8 @@ func (m Welcome) Encode() []byte {
 func DecodeWelcome(body []byte) (m Welcome, err error) {
 	r := &reader{rest: body}
 	if v := r.uint(); r.err == nil && v != Version {
-		return m, fmt.Errorf("version %d of the protocol: this one has version %d", v, Version)
+		return m, fmt.Errorf("weir-store has version %d of the protocol, and this host version "+
+			"%d: install the same Weir on all hosts", v, Version)
 	}
 	m.Cluster, m.Epoch, m.Revision = r.string(), r.uint(), r.revision()
 	return m, r.end()

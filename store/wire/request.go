@@ -22,7 +22,8 @@ func (m Hello) Encode() []byte {
 func DecodeHello(body []byte) (m Hello, err error) {
 	r := &reader{rest: body}
 	if v := r.uint(); r.err == nil && v != Version {
-		return m, fmt.Errorf("version %d of the protocol: this one has version %d", v, Version)
+		return m, fmt.Errorf("this host has version %d of the protocol, and weir-store version "+
+			"%d: install the same Weir on all hosts", v, Version)
 	}
 	m.Cluster = r.string()
 	return m, r.end()
