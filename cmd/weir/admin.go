@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -52,16 +51,12 @@ func (c *call) administrator() (*administrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(c.paths().Admin())
+	credential, err := identity.ReadCredential(c.paths().Admin())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoAdmin{c.paths().Admin()}
 	}
 	if err != nil {
 		return nil, err
-	}
-	credential, err := identity.ParseCredential(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.paths().Admin(), err)
 	}
 	peer, err := credential.Peer()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 )
 
 // A file of an identity has a private key and certificates in PEM, in the order key, own
@@ -40,6 +42,37 @@ func ParseCredential(file []byte) (*Credential, error) {
 	}
 	_, err = pool(c.CAs)
 	return c, err
+}
+
+// ReadCredential reads the file of a credential. One that others could read is refused, not
+// changed: its key may be known.
+func ReadCredential(path string) (*Credential, error) { return readFile(path, ParseCredential) }
+
+// ReadCA is ReadCredential for the file of a CA.
+func ReadCA(path string) (*CA, error) { return readFile(path, ParseCA) }
+
+func readFile[T any](path string, parse func([]byte) (T, error)) (as T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return as, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return as, err
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 {
+		return as, fmt.Errorf("%s has mode %04o: others could read the key; if they did not, run "+
+			"chmod 600 on it, otherwise replace the key", path, mode.Perm())
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return as, err
+	}
+	if as, err = parse(text); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return as, err
 }
 
 // MarshalPEM returns the content of the CA's file.

@@ -155,7 +155,7 @@ func (h home) before(cfg config) (b members.PriorState, err error) {
 	if b.Admins, err = h.pinnedKeys(); err != nil {
 		return b, err
 	}
-	own, err := readCredential(h.file(storeFile))
+	own, err := identity.ReadCredential(h.file(storeFile))
 	if err != nil {
 		return b, err
 	}

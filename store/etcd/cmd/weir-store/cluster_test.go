@@ -19,6 +19,7 @@ import (
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/storetest"
 )
 
@@ -263,7 +264,7 @@ func TestOneMember(t *testing.T) {
 	if _, err := x.Read(t.Context(), cluster.HeadKey, 0); err == nil {
 		t.Error("a host that was removed reads after a backup of before was restored")
 	}
-	revoked, err := readCredential(other)
+	revoked, err := identity.ReadCredential(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +296,7 @@ func TestIssued(t *testing.T) {
 	a.run(t, "issue", "feed:bad", file)
 	a.fails(t, "issue", "feed:bad", file)
 	a.fails(t, "issue", "host:x", filepath.Join(l.dir, "host.pem"))
-	c, err := readCredential(file)
+	c, err := identity.ReadCredential(file)
 	if err != nil {
 		t.Fatal(err)
 	}

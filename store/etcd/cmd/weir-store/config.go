@@ -131,29 +131,7 @@ func (h home) writeConfig(c config) error {
 }
 
 // ca returns the CA, or fs.ErrNotExist: its key may lie elsewhere.
-func (h home) ca() (*identity.CA, error) {
-	text, err := os.ReadFile(h.file(caFile))
-	if err != nil {
-		return nil, err
-	}
-	ca, err := identity.ParseCA(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", h.file(caFile), err)
-	}
-	return ca, nil
-}
-
-func readCredential(path string) (*identity.Credential, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c, err := identity.ParseCredential(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
+func (h home) ca() (*identity.CA, error) { return identity.ReadCA(h.file(caFile)) }
 
 // maxContent is how much a command reads of the store: all that the database of an embedded member
 // may have.

@@ -21,7 +21,7 @@ import (
 func (l *lab) loadText(t *testing.T, scope cluster.Scope, text string,
 	try time.Duration) *cluster.Head {
 	t.Helper()
-	c, err := readCredential(l.adminFile())
+	c, err := identity.ReadCredential(l.adminFile())
 	if err != nil {
 		t.Fatal(err)
 	}

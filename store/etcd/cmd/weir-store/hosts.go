@@ -60,7 +60,7 @@ func signer(file string) (ed25519.PrivateKey, error) {
 	if file == "" {
 		return nil, nil
 	}
-	own, err := readCredential(file)
+	own, err := identity.ReadCredential(file)
 	if err != nil {
 		return nil, err
 	}

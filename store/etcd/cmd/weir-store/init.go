@@ -334,7 +334,7 @@ func (h home) identities(f *founding) (*identity.CA, *identity.Credential, error
 
 // ensure returns the credential in a file, or writes a new one. One of another cluster is refused.
 func ensure(ca *identity.CA, path string, id identity.ID) (*identity.Credential, error) {
-	c, err := readCredential(path)
+	c, err := identity.ReadCredential(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return issueTo(ca, path, id)
 	}

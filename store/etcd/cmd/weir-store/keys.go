@@ -98,7 +98,7 @@ func (h home) known(ctx context.Context, s store.Store, by members.Signing) (mem
 
 // caKeys returns the keys that sign certificates of hosts.
 func (h home) caKeys() (keys []cluster.Key, err error) {
-	own, err := readCredential(h.file(storeFile))
+	own, err := identity.ReadCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
 	}

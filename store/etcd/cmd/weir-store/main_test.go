@@ -284,7 +284,7 @@ func (l *lab) connect(t *testing.T, c *identity.Credential, name string) *client
 
 func (l *lab) admin(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := readCredential(l.adminFile())
+	c, err := identity.ReadCredential(l.adminFile())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func (h home) readRevocations() (*revocations, error) {
 
 // trust reads whose signatures note believes.
 func (r *revocations) trust(h home) error {
-	own, err := readCredential(h.file(storeFile))
+	own, err := identity.ReadCredential(h.file(storeFile))
 	if err != nil {
 		return err
 	}

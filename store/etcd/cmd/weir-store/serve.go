@@ -59,7 +59,7 @@ func etcdLog() (*zap.Logger, error) {
 
 // peerFiles writes the credential in the form that etcd reads.
 func (h home) peerFiles() (*etcd.Peers, error) {
-	own, err := readCredential(h.file(storeFile))
+	own, err := identity.ReadCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func serve(ctx context.Context, c *call) error {
 // server returns what serves hosts. Without the CA's key, no one can join here.
 func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance *etcd.Maintenance,
 	log *slog.Logger) (*server.Server, error) {
-	own, err := readCredential(h.file(storeFile))
+	own, err := identity.ReadCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
 	}
