@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -24,6 +25,7 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
 	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/wire"
 )
 
 const (
@@ -31,6 +33,10 @@ const (
 	joinTime  = 30 * time.Second // for the answer
 
 	maxInvitation = 4096 // bytes
+
+	// joinSpace is what an answer takes on the disk at most. It is taken before the host asks: the
+	// token is used when the answer comes.
+	joinSpace = wire.MaxFrame
 )
 
 func joinCommand(c *call) action {
@@ -119,6 +125,11 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 	if err := cluster.CheckName(j.Name); err != nil {
 		return nil, err
 	}
+	reserved, err := disk.Reserve(dir, joinSpace)
+	if err != nil {
+		return nil, advice{err, "free space there and join again; the token stays valid"}
+	}
+	defer reserved.Close()
 	key, again, err := joiningKey(dir, had)
 	if err != nil {
 		return nil, err
@@ -131,7 +142,15 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return memberOf(j, joined, dir)
+	if err := reserved.Close(); err != nil {
+		return nil, err
+	}
+	m, err := memberOf(j, joined, dir)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EIO) {
+		err = advice{err, "the store knows the host, and the token is used: mend the disk and " +
+			"join again with another token"}
+	}
+	return m, err
 }
 
 // rejoin joins with the key had as the old one; nil: the host was not a member. A join

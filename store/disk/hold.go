@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/atomicfile"
 )
 
@@ -48,6 +50,27 @@ func tryHold(dir string) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		return nil, err
+	}
+	return f, nil
+}
+
+// Reserve takes space on the disk of a directory until the file is closed. Not every file system
+// can do that: then nothing is taken.
+func Reserve(dir string, size int64) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ".reserve-") // sweep removes it after a crash
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(f.Name())
+	if err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %d KiB are needed: %w", dir, size>>10, err)
 	}
 	return f, nil
 }
