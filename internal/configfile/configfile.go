@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxBytes is how much of a stream is read: a rule file of a million table entries fits.
+// MaxBytes is how much of a file or stream is read: a rule file of a million table entries fits.
 const MaxBytes = 64 << 20
 
 // errTooLong means that there is more to read than MaxBytes.
@@ -35,7 +35,8 @@ func ReadAll(name string, r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// Read reads a regular file. It does not wait: a pipe without a writer must not stop a boot.
+// Read reads a regular file. It does not wait, and takes bounded memory: neither a pipe without a
+// writer nor a file of the wrong name must stop a boot.
 func Read(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -49,5 +50,5 @@ func Read(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() && !info.IsDir() { // reading a directory has its own error
 		return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	return io.ReadAll(f)
+	return ReadAll(path, f)
 }

@@ -1,6 +1,7 @@
 package configfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,19 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: a pipe, a directory, a device or an endless stream is an error and not a wait.
+// TestRead: a pipe, a directory, a device, an endless stream or a file that takes all memory is an
+// error and not a wait.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	fifo, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "file")
+	long := filepath.Join(dir, "long")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, []byte("add allow ip from any to any\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.WriteFile(long, nil, 0o600),
+		os.Truncate(long, MaxBytes+1)); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
 		fifo: "not a regular file", dir: "is a directory", "/dev/zero": "not a regular file",
-		filepath.Join(dir, "none"): "no such file",
+		filepath.Join(dir, "none"): "no such file", long: "longer than 64 MiB",
 	} {
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
