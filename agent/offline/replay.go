@@ -21,6 +21,7 @@ import (
 // Replay evaluates a capture by a rule file.
 type Replay struct {
 	Name, Text string // the rule file
+	Capture    string // the name of the capture, for errors
 	// addresses of the host that captured: of Iface, or else of the first interface but lo. A
 	// network without an address of a host is what a local route leads to (--me 192.0.2.0/24).
 	Me []netip.Prefix
@@ -99,7 +100,7 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 	p.worker = p.engine.Worker(0)
 	reader, err := pcap.NewReader(capture)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", r.Capture, err)
 	}
 	s := &Summary{Texts: program.Texts}
 	for ctx.Err() == nil {
@@ -108,7 +109,7 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 			return s, p.finish(s)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("after packet %d: %w", s.Packets, err)
+			return nil, fmt.Errorf("%s: after packet %d: %w", r.Capture, s.Packets, err)
 		}
 		s.Packets++
 		j, err := p.evaluate(s.Packets, &record)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -111,7 +109,7 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	if err != nil {
 		return err
 	}
-	capture, err := os.Open(name)
+	from, capture, err := c.open(name)
 	if err != nil {
 		return err
 	}
@@ -129,11 +127,12 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 		},
 	}
 	var failed error
-	r := offline.Replay{Name: file, Text: text, Me: me, Event: func(e *observe.Event) {
+	r := offline.Replay{Name: file, Text: text, Capture: from, Me: me}
+	r.Event = func(e *observe.Event) {
 		if filter.Match(e, names) && failed == nil {
 			failed = show(e)
 		}
-	}}
+	}
 	s, err := r.Run(c.ctx, capture, func(*offline.PacketVerdict) error { return failed })
 	if err == nil && s.Cut > 0 {
 		fmt.Fprintf(c.stderr,
@@ -150,17 +149,16 @@ func (c *call) watchFile(name string, filter *observe.Filter,
 		return advice{fmt.Errorf("a saved stream has no members of table(%s)", t[0]),
 			"name addresses instead of the table, or watch the node without --from"}
 	}
-	var in io.Reader = c.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
+	_, in, err := c.open(name)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	bad := 0
 	for e, err := range observe.ReadStream(in) {
+		if err != nil && c.ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			bad++
 			fmt.Fprintf(c.stderr, "weir: %s: %s\n", c.show(name), c.show(err.Error()))

@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/weirnet/weir/agent/rulefile"
-	"github.com/weirnet/weir/internal/configfile"
 )
 
 type checkAnswer struct {
@@ -69,21 +67,4 @@ func mistakes(err error) []mistake {
 		all = append(all, mistake{e.Pos.Line, e.Pos.Col, e.Msg, e.Hint, e.Text})
 	}
 	return all
-}
-
-// readFile reads a file of the command line, or stdin for "-".
-func (c *call) readFile(path string) (name, text string, err error) {
-	var b []byte
-	if path == "-" {
-		path = "stdin"
-		b, err = configfile.ReadAll(path, c.in)
-		return path, string(b), err
-	}
-	f, err := os.Open(path) // a pipe too, such as <(command) of a shell
-	if err != nil {
-		return path, "", err
-	}
-	defer f.Close()
-	b, err = configfile.ReadAll(path, f)
-	return path, string(b), err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/weirnet/weir/agent/offline"
@@ -29,7 +28,7 @@ func fwReplayCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		capture, err := os.Open(c.Arg(0))
+		from, capture, err := c.open(c.Arg(0))
 		if err != nil {
 			return c.failed(err)
 		}
@@ -45,7 +44,7 @@ func fwReplayCommand(c *call) action {
 			show = &replayJSON{w: buffered, quiet: *quiet}
 		}
 		show.begin()
-		r := offline.Replay{Name: name, Text: text, Me: me, Iface: *iface}
+		r := offline.Replay{Name: name, Text: text, Capture: from, Me: me, Iface: *iface}
 		s, err := r.Run(c.ctx, capture, func(j *offline.PacketVerdict) error {
 			show.packet(j)
 			return passed.write(j)
