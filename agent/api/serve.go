@@ -1,12 +1,15 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/weirnet/weir/internal/filehint"
 )
 
 // maxRequest bounds the body of a request: a rule file of a million table entries fits.
@@ -71,6 +74,7 @@ func WriteError(w http.ResponseWriter, status int, err error) {
 	if errors.As(err, &hint) {
 		e.Advice = hint.Hint()
 	}
+	e.Advice = cmp.Or(e.Advice, filehint.Of(err))
 	var report interface{ Report() string }
 	if errors.As(err, &report) {
 		e.Details = report.Report()

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/internal/filehint"
 )
 
 // ipfwLetters are the flags of ipfw.
@@ -52,7 +54,7 @@ func parseIPFW(args []string) (*ipfwLine, error) {
 	if last := args[len(args)-1]; strings.HasPrefix(last, "/") {
 		l.file, args = last, args[:len(args)-1]
 		if _, err := os.Stat(last); err != nil {
-			return nil, usageError{what: err.Error(), hint: missingHint(err)}
+			return nil, usageError{what: err.Error(), hint: filehint.Of(err)}
 		}
 	} else if len(args) == 1 {
 		text, _, _ := strings.Cut(args[0], "#")

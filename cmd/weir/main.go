@@ -14,10 +14,10 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
+	"github.com/weirnet/weir/internal/filehint"
 	"github.com/weirnet/weir/internal/tty"
 )
 
@@ -93,35 +93,16 @@ func printError(stderr io.Writer, program string, err error) {
 	var h hinted
 	switch {
 	case errors.As(err, &h) && h.Hint() != "":
-		fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(h.Hint()))
+		printHint(stderr, h.Hint())
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		fmt.Fprintln(stderr, "hint: run as root")
-	case errors.Is(err, fs.ErrNotExist):
-		if hint := missingHint(err); hint != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(hint))
-		}
+	default:
+		printHint(stderr, filehint.Of(err))
 	}
 }
 
-// missingHint names the part of a path that does not exist; "" if the error has no path.
-func missingHint(err error) string {
-	var at *fs.PathError
-	if !errors.As(err, &at) {
-		return ""
+func printHint(stderr io.Writer, hint string) {
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(hint))
 	}
-	path, err := filepath.Abs(at.Path)
-	if err != nil {
-		return ""
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return ""
-	}
-	for path != "/" {
-		dir, name := filepath.Dir(path), filepath.Base(path)
-		if _, err := os.Stat(dir); err == nil {
-			return fmt.Sprintf("%s does not exist in %s: ls %s", name, dir, dir)
-		}
-		path = dir
-	}
-	return ""
 }
