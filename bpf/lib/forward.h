@@ -7,6 +7,7 @@
 
 #include "cookie.h"
 #include "held_packets.h"
+#include "prototypes.h"
 #include "redirect.h"
 #include "nat_rule.h"
 
@@ -367,11 +368,6 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 		count_pod_drop(pod->place, dir);
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
-
-// Defined in next_hop.h.
-__noinline int resolve_next_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
-__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);
-__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,

@@ -13,6 +13,7 @@
 
 #include "evaluate.h"
 #include "ipsec.h"
+#include "prototypes.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ANSWERS_PER_SECOND = 1000, ANSWER_BURST = 50 }; // of one CPU
@@ -198,8 +199,6 @@ static __always_inline int may_answer(struct cpu *c, int asks)
 		return !asks || take_answer(&c->reset_time, c->packet.now);
 	return take_answer(&c->answer_time, c->packet.now);
 }
-
-__noinline int make_cookie(struct __sk_buff *skb, struct cpu *c); // cookie.h
 
 // make_answer turns the packet into the answer, but for its Ethernet header.
 static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)

@@ -2,6 +2,7 @@
 // Look-up of states, docs/design/0003-evaluation.md section 4.
 #pragma once
 
+#include "prototypes.h"
 #include "sweep_hint.h"
 #include "track.h"
 
@@ -280,11 +281,6 @@ static __always_inline int from_port_client(__u32 flags)
 {
 	return (flags & META_PORT_CLIENT) == META_PORT_CLIENT;
 }
-
-// is_other_flow: the packet and the state at a place have the same addresses and ports in the pod,
-// but only one of them goes through a published port. So the packet does not replace the
-// state. Defined in table_insert.h.
-__noinline int is_other_flow(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns
 // LOOK_MISS if the packet does not belong to it.

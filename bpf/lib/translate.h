@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nat_clash.h"
+#include "prototypes.h"
 #include "rewrite.h"
 
 enum { FRAG_FOLLOW, FRAG_NOTE, FRAG_FORGET };
@@ -53,10 +54,6 @@ __noinline int nat_fragment(struct cpu *c, __u32 what)
 	apply_tuple(p, nat, &nat->new);
 	return 1;
 }
-
-// Defined in next_hop.h.
-__noinline int tcp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening);
-__noinline int udp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening);
 
 // for_host: the packet, whose key is in look->key, belongs to a connection of the host itself,
 // which may have taken the number of a published port for its own end. Of a datagram to a socket
