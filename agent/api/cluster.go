@@ -6,6 +6,8 @@ type Cluster struct {
 	// the weir-store that is connected, or was last
 	Store     string `json:"store,omitempty"`
 	Connected bool   `json:"connected"`
+	// why it is not connected, or cannot be
+	StoreError string `json:"store_error,omitempty"`
 	// for how long the store was not heard; none: not in this run
 	SilentSeconds *float64 `json:"silent_seconds,omitempty"`
 	// hundredths of the space of the store; none: not known

@@ -83,7 +83,8 @@ func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
 }
 
 func (d *direct) State() client.State {
-	return client.State{Connected: d.isAway() == nil, PercentFull: int(d.full.Load())}
+	err := d.isAway()
+	return client.State{Connected: err == nil, Err: err, PercentFull: int(d.full.Load())}
 }
 
 // Follow follows as the client does: by revision, or by a difference.

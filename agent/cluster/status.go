@@ -17,6 +17,9 @@ func (s *Service) Status() *api.Cluster {
 		Revision: s.guarded.Stored().Revision, Hosts: len(s.desired.Hosts()),
 		Version: s.force.number().String(), Trial: s.force.trial, Held: len(s.guarded.Held()),
 		Claims: s.claims, StorePercent: c.PercentFull}
+	if !c.Connected && c.Err != nil {
+		a.StoreError = c.Err.Error()
+	}
 	if !c.Heard.IsZero() {
 		silent := time.Since(c.Heard).Seconds()
 		a.SilentSeconds = &silent

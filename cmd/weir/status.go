@@ -183,6 +183,9 @@ func printCluster(c *call, k *api.Cluster) {
 		fmt.Fprintf(c.out, ", %d %% full", k.StorePercent)
 	}
 	fmt.Fprintln(c.out)
+	if k.StoreError != "" {
+		fmt.Fprintf(c.out, "store not connected: %s\n", c.show(k.StoreError))
+	}
 	if k.Held > 0 {
 		fmt.Fprintf(c.out, "held: %d keys that the store lost, for %.0f s\n", k.Held, k.HeldSeconds)
 	}
