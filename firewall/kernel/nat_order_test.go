@@ -204,7 +204,7 @@ func TestWaitForTheOtherFirstPacket(t *testing.T) {
 		function, in string
 		shown        *entry
 	}{{"look_up", "images", state}, {"is_other_flow", "states", inner},
-		{"await_first", "states", wire}} {
+		{"find_first", "cpus", wire}} {
 		f.setTag(m.shown.place, m.shown.tag&identity)
 		meanwhile(t, spec.Programs["weir_in_slow"], m.function, m.in, 1, m.shown.place, m.shown.tag)
 	}
