@@ -53,16 +53,17 @@ func migratesTranslations(t *testing.T, v *cluster) {
 	v.must(v.engine.SetInterfaces(v.ifs))
 	v.masquerade(2000, 3000)
 	v.must(v.engine.Load(compile(t, natRules)))
+	// Before the hooks, as the agent does: TCP may send a keepalive in between.
+	for _, r := range []*podNode{v.a, v.b} {
+		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
+	}
+	v.publish(8080, 80)
 	for _, i := range v.ifs {
 		if i.Name == "lo" {
 			continue
 		}
 		v.must(v.host.Do(func() error { _, err := v.engine.Attach(i.Index); return err }))
 	}
-	for _, r := range []*podNode{v.a, v.b} {
-		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
-	}
-	v.publish(8080, 80)
 	if _, err := os.Stat(previous); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", previous, err)
 	}
