@@ -15,13 +15,13 @@ import (
 	"github.com/weirnet/weir/internal/testrand"
 )
 
-// pathWay is how packets are evaluated.
-type pathWay int
+// pathKind is the path on which packets are evaluated.
+type pathKind int
 
 const (
-	uncached pathWay = iota // on the slow path, with empty caches
-	slowWay                 // on the slow path: a capture has all packets take it
-	fastWay                 // on the fast path, where it takes them
+	uncached   pathKind = iota // on the slow path, with empty caches
+	onSlowPath                 // on the slow path: a capture has all packets take it
+	onFastPath                 // on the fast path, where it takes them
 )
 
 // outcome is what became of a packet.
@@ -40,18 +40,18 @@ type pathEvent struct {
 	want   outcome
 }
 
-// pathRun compares the ways.
+// pathRun compares the kinds of path.
 type pathRun struct {
 	*pathMix
 	base    []firewall.Interface
-	way     pathWay
+	kind    pathKind
 	got     outcome           // of the last packet
 	numbers map[string]uint64 // counters after the last packet, nil after a change
 }
 
 // send has a packet come to its hook.
 func (v *pathRun) send(h *pathHop) (o outcome) {
-	if v.way == uncached {
+	if v.kind == uncached {
 		v.forgetCaches()
 	}
 	p := v.engine.objects.WeirIn
@@ -125,8 +125,8 @@ func (v *pathRun) forgetCaches() {
 }
 
 // begin sets all back to what it was at first.
-func (v *pathRun) begin(way pathWay) {
-	v.way, v.numbers = way, nil
+func (v *pathRun) begin(kind pathKind) {
+	v.kind, v.numbers = kind, nil
 	v.reset()
 	v.must(v.engine.endWhere(func(*entry) bool { return true }))
 	v.must(prune(v.engine.objects.Frags, func(weirFragKey) bool { return false }))
@@ -137,7 +137,7 @@ func (v *pathRun) begin(way pathWay) {
 			*life = int64(time.Hour)
 		}
 		c.Listen &^= 1 << eventPacket
-		if way != fastWay {
+		if kind != onFastPath {
 			c.Listen |= 1 << eventPacket
 		}
 	})
@@ -209,8 +209,8 @@ func (v *pathRun) sequence(t *testing.T, seed uint64) {
 		v.remember(&e.want)
 	}
 	states := v.states()
-	for _, way := range []pathWay{slowWay, fastWay} {
-		v.begin(way)
+	for _, kind := range []pathKind{onSlowPath, onFastPath} {
+		v.begin(kind)
 		var changed []string
 		for i, e := range all {
 			v.play(e)
@@ -220,11 +220,11 @@ func (v *pathRun) sequence(t *testing.T, seed uint64) {
 			}
 			if o, w := &v.got, &e.want; !o.equal(w) {
 				t.Fatalf("sequence %d, packet %d, %s, after %v:\nway %d %s\nuncached %s", seed, i,
-					e.hop.what, changed, way, o, w)
+					e.hop.what, changed, kind, o, w)
 			}
 		}
 		if differences(t, states, v.states()); t.Failed() {
-			t.Fatalf("sequence %d, way %d", seed, way)
+			t.Fatalf("sequence %d, kind %d", seed, kind)
 		}
 	}
 }

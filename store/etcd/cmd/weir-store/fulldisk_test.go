@@ -133,17 +133,12 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRestoreOnFullDisk: without space for the restored store beside the one before, that one is
-// put back, and can be served.
+// TestRestoreOnFullDisk: without space for the restored store beside the one before, that one stays
+// in place, and can be served.
 func TestRestoreOnFullDisk(t *testing.T) {
 	l := newLab(t)
 	smallDisk(t, filepath.Join(l.dir, "a"), "160m")
-	a := l.init(t)
-	a.serve(t)
-	l.join(t, a, "x")
-	file := filepath.Join(l.dir, "backup")
-	a.run(t, "backup", file)
-	a.stop(t)
+	a, file := l.backedUp(t)
 	free, fill := fillDisk(t, a.dir), filepath.Join(a.dir, "fill")
 	info, err := os.Stat(fill)
 	if err == nil {
@@ -166,10 +161,7 @@ func TestRestoreOnFullDisk(t *testing.T) {
 	}
 	free()
 	a.serve(t)
-	if _, there, err := document[cluster.Node](t.Context(), a.database(t),
-		cluster.NodeTree+"x"); !there || err != nil {
-		t.Errorf("the host x: %v, %v", there, err)
-	}
+	hasHost(t, a, "x")
 }
 
 // TestFullDiskOfOne: the disk below one of three members is full. The other two continue.

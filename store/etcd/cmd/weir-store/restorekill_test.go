@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// hasHost returns an error text unless the store that serves has a host.
+// hasHost makes sure that the store that serves has a host.
 func hasHost(t *testing.T, a *host, name string) {
 	t.Helper()
 	if _, there, err := document[cluster.Node](t.Context(), a.database(t),
@@ -22,16 +22,22 @@ func hasHost(t *testing.T, a *host, name string) {
 	}
 }
 
+// backedUp returns a store host that host x has joined, stopped after a backup, and the backup.
+func (l *lab) backedUp(t *testing.T) (a *host, file string) {
+	t.Helper()
+	a, file = l.init(t), filepath.Join(l.dir, "backup")
+	a.serve(t)
+	l.join(t, a, "x")
+	a.run(t, "backup", file)
+	a.stop(t)
+	return a, file
+}
+
 // TestRestoreKilled: restore is killed as soon as it has made something beside the store. The next
 // start does not serve an empty store.
 func TestRestoreKilled(t *testing.T) {
 	l := newLab(t)
-	a := l.init(t)
-	a.serve(t)
-	l.join(t, a, "x")
-	file := filepath.Join(l.dir, "backup")
-	a.run(t, "backup", file)
-	a.stop(t)
+	a, file := l.backedUp(t)
 	restoring := a.command("restore", file)
 	if err := restoring.Start(); err != nil {
 		t.Fatal(err)
@@ -67,12 +73,7 @@ func TestRestoreKilled(t *testing.T) {
 // put it in place. The next start finishes it.
 func TestRestoreKilledAtTheEnd(t *testing.T) {
 	l := newLab(t)
-	a := l.init(t)
-	a.serve(t)
-	l.join(t, a, "x")
-	file := filepath.Join(l.dir, "backup")
-	a.run(t, "backup", file)
-	a.stop(t)
+	a, file := l.backedUp(t)
 	h := home(a.dir)
 	for steps, epoch := 0, uint64(2); ; steps, epoch = steps+1, epoch+1 {
 		h.buildFrom(t, file, epoch)
