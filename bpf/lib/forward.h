@@ -77,6 +77,23 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, st
 	return reply(skb, c);
 }
 
+// fail_hop drops a packet that cannot be forwarded. FWD_ANSWER: answer_hop answers as a router
+// does. Here the stack would be too deep for it.
+static __always_inline int fail_hop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				    __u8 reason, enum hop_error error)
+{
+	const struct packet *p = &c->packet;
+	struct verdict *v = &c->verdict;
+
+	drop(skb, c, cf, reason);
+	if (!answerable(p) || cf->holding)
+		return TC_ACT_SHOT;
+	v->answer = p->version == 4 ? ANSWER_UNREACH : ANSWER_UNREACH6;
+	v->code = error == HOP_TOO_BIG && p->version == 4 ? 4 : 0;
+	c->fwd.hop_error = error;
+	return FWD_ANSWER;
+}
+
 // set_endpoint sets which pod, if any, is behind an interface.
 static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex)
 {
@@ -369,6 +386,15 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
 
+// from_itself: a pod's packet to its own published port has the host's address as its source now.
+// The stack would not take such a packet from a pod, and would send its errors to the host.
+static __always_inline int from_itself(const struct packet *p, const struct forward *fwd,
+				       const struct nat *nat)
+{
+	return fwd->endpoint[DIR_OUT].is_pod && nat->translated &&
+	       (p->src_lo != nat->orig.src_lo || p->src_hi != nat->orig.src_hi);
+}
+
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,
 // too.
@@ -409,6 +435,8 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 					      routed ? FORGET_FROM_CLIENT : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
+			if (p->ttl <= 1 && from_itself(p, fwd, nat))
+				return fail_hop(skb, c, cf, REASON_HOP_TTL, HOP_EXPIRED);
 			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		}
 		p->xmit = to->ifindex;

@@ -77,24 +77,7 @@ __noinline int fits_hop(struct __sk_buff *skb, struct cpu *c)
 	return fits_mtu(skb, &c->packet, fwd->hop_mtu);
 }
 
-// fail_hop drops a packet that its next hop cannot get. FWD_ANSWER: answer_hop answers as a router
-// does. Here the stack would be too deep for it.
-static __always_inline int fail_hop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-				    __u8 reason, enum hop_error error)
-{
-	const struct packet *p = &c->packet;
-	struct verdict *v = &c->verdict;
-
-	drop(skb, c, cf, reason);
-	if (!answerable(p) || cf->holding)
-		return TC_ACT_SHOT;
-	v->answer = p->version == 4 ? ANSWER_UNREACH : ANSWER_UNREACH6;
-	v->code = error == HOP_TOO_BIG && p->version == 4 ? 4 : 0;
-	c->fwd.hop_error = error;
-	return FWD_ANSWER;
-}
-
-// answer_hop sends the answer to a packet that its next hop cannot get.
+// answer_hop sends the answer to a packet that fail_hop has dropped.
 __noinline int answer_hop(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
