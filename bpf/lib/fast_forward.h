@@ -63,7 +63,7 @@ static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struc
 	p->src_lo = e->src_lo;
 	p->dst_hi = e->dst_hi;
 	p->dst_lo = e->dst_lo;
-	struct fwd_entry *w = fwd_lookup(p, &c->fwd, f->serial, &known);
+	struct fwd_entry *w = fwd_lookup(p, &c->fwd, f->serial, e->tos, &known);
 	if (!w || !known)
 		return NULL;
 	*to_host = !w->from_pod && !w->to_pod;

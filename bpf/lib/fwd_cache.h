@@ -22,6 +22,7 @@ enum { FROM_VETH = 1, FROM_NETKIT = 2 };
 
 // a route is looked up again every 67 ms: it may change, and the kernel keeps its neighbour alive
 enum { FWD_ROUTE_SHIFT = 26 };
+enum { ECN_BITS = 3 }; // of the TOS, RFC 3168
 
 // An entry: packets from one address to another that come in through one interface. It is valid
 // until pods, NICs or addresses change (serial).
@@ -31,7 +32,7 @@ struct fwd_entry {
 	__u32 serial;
 	__u32 route;	 // the time, shifted, when a route to a NIC was stored below
 	__u32 rp_filter; // the time, shifted, of passes_rp_filter, 0 if there was no need
-	__u8 tos;	 // that the route is for
+	__u8 tos;	 // that the route, or passes_rp_filter, is for
 	__u8 from_pod;	 // FROM_VETH, FROM_NETKIT or 0
 	__u8 to_pod;
 	__u8 masqueraded; // it leaves with the host's address
@@ -157,6 +158,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 		__u32 flags = from ? 0 : iface_sysctl_flags(p->recv);
 		if (flags & (RP_STRICT | RP_LOOSE))
 			w->rp_filter = p->now >> FWD_ROUTE_SHIFT;
+		w->tos = p->tos;
 		if ((f->stack & (from ? STACK_PODS : STACK_NICS)) ||
 		    (!from && !passes_rp_filter(skb, p, fwd, scratch, flags)))
 			w->mtu = 0; // no packet fits: the stack decides
@@ -172,17 +174,24 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 	return 0;
 }
 
+// passes_by_tos: what passes_rp_filter has found not long ago, if anything, holds for a packet. A
+// routing rule may ask about the TOS, but not about the bits of ECN.
+static __always_inline int passes_by_tos(const struct fwd_entry *w, __s64 now, __u8 tos)
+{
+	return !w->rp_filter ||
+	       (w->rp_filter == (__u32)(now >> FWD_ROUTE_SHIFT) && !((w->tos ^ tos) & ~ECN_BITS));
+}
+
 // fwd_lookup returns the entry where the packet's addresses belong, and sets *known to whether it
 // holds them.
 static __always_inline struct fwd_entry *fwd_lookup(const struct packet *p, struct forward *fwd,
-						    __u32 serial, int *known)
+						    __u32 serial, __u8 tos, int *known)
 {
 	fwd->index = cache_index(p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->recv);
 	struct fwd_entry *w = fwd_at(fwd->index);
-	*known = w && w->serial == serial &&
-		 (!w->rp_filter || w->rp_filter == (__u32)(p->now >> FWD_ROUTE_SHIFT)) &&
-		 w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo &&
-		 w->dst_hi == p->dst_hi && w->src_hi == p->src_hi;
+	*known = w && w->serial == serial && passes_by_tos(w, p->now, tos) && w->recv == p->recv &&
+		 w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
+		 w->src_hi == p->src_hi;
 	return w;
 }
 
@@ -194,7 +203,7 @@ static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, struct c
 {
 	__u32 serial = f->serial;
 	int known;
-	struct fwd_entry *w = fwd_lookup(p, fwd, serial, &known);
+	struct fwd_entry *w = fwd_lookup(p, fwd, serial, p->tos, &known);
 
 	*wrong = known || !w ? 0 : fwd_fill(skb, c, serial);
 	return w;

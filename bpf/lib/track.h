@@ -161,6 +161,10 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 		limit->lost = 1;
 		return 0;
 	}
+	// Only here: a CPU that then loses the track would hide the flow that has entered it. If
+	// this CPU stops in between, another first packet of the flow is refused, as when it stops
+	// anywhere before it has made the state: look_up_own does not wait so long. No count
+	// depends on it.
 	WRITE_ONCE(t->last, limit->flow);
 	return 1;
 }

@@ -23,3 +23,28 @@ func TestLongFrameFromAValidSource(t *testing.T) {
 		return nil
 	}))
 }
+
+// TestSourceRouteByTOS: with rp_filter, the route back to a source may depend on the TOS. What a
+// packet with one TOS shows says nothing about those with others.
+func TestSourceRouteByTOS(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, openRules)
+	f.setNIC(false, firewall.ReverseStrict)
+	f.host.IP("rule add tos 0x10 table 100")
+	f.host.IP("route add unreachable " + outsideAddr.String() + " table 100")
+	f.must(onFirstCPU(func() error {
+		for range 2 {
+			for _, c := range []struct {
+				tos  byte
+				want int32
+			}{{0, redirected}, {1, redirected}, {0x10, wentUp}, {0x11, wentUp}} {
+				at, frame := f.frame(end(outsideAddr, 9), end(podA, 9), build.UDP{}, 100)
+				frame[15] = c.tos
+				if code, _ := f.run(f.engine.objects.WeirIn, 0, at.index, frame); code != c.want {
+					t.Errorf("TOS %#x: %d, not %d", c.tos, code, c.want)
+				}
+			}
+		}
+		return nil
+	}))
+}
