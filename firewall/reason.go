@@ -47,8 +47,8 @@ const (
 	// dropped: the rule's next hop cannot be reached, or cannot get such a packet
 	ReasonNoHop
 	ReasonHopMTU // dropped, and answered: too large for the way to the rule's next hop
-	// dropped, and answered: its hop limit ends before the rule's next hop, or before the pod itself
-	// that sent it to its own published port
+	// dropped, and answered: its hop limit ends before the rule's next hop, or before the pod that
+	// sent it to its own published port
 	ReasonHopTTL
 	ReasonNoSocket // dropped: no socket listens where the rule sends the packet
 	// dropped: an IPsec policy wants encrypted, or refuses, what the translation has made of it
