@@ -50,12 +50,32 @@ func CreateCluster(ctx context.Context, s store.Store, doc cluster.Identity,
 	if err != nil {
 		return err
 	}
+	if err := checkEmpty(ctx, s); err != nil {
+		return err
+	}
 	_, err = s.Commit(ctx, store.Txn{Compare: []store.Compare{{Key: cluster.IdentityKey}},
 		Put: []store.Entry{id, issued, members}})
 	if errors.Is(err, store.ErrConflict) {
 		return ErrExists
 	}
 	return err
+}
+
+// checkEmpty returns ErrExists for a store with a cluster, and an error for one with a part of one.
+func checkEmpty(ctx context.Context, s store.Store) error {
+	for _, name := range []string{cluster.IdentityKey, cluster.Root} {
+		there, err := s.Read(ctx, name, 0)
+		switch {
+		case err != nil:
+			return err
+		case len(there.Entries) > 0 && name == cluster.IdentityKey:
+			return ErrExists
+		case len(there.Entries) > 0:
+			return fmt.Errorf("the store is not empty: it has %s: %s", there.Entries[0].Key,
+				emptyStore)
+		}
+	}
+	return nil
 }
 
 // Invitation is the data that an administrator gives to a new host.

@@ -1,7 +1,6 @@
 package members
 
 import (
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -57,33 +56,6 @@ func PrepareRestore(entries []store.Entry, before PriorState, admin ed25519.Priv
 		return nil, err
 	}
 	return b.begin()
-}
-
-// Write writes it into an empty store, which no weir-store serves meanwhile.
-func (r *Restoration) Write(ctx context.Context, s store.Store) error {
-	there, err := s.Read(ctx, cluster.Root, 0)
-	if err != nil {
-		return err
-	}
-	if len(there.Entries) > 0 {
-		return errors.New("the store is not empty: a backup is restored into a new one")
-	}
-	for rest := r.rest; len(rest) > 0; {
-		n, size := 0, 0
-		for ; n < len(rest) && n < store.MaxOperations; n++ {
-			size += len(rest[n].Key) + len(rest[n].Value)
-			if n > 0 && size > store.MaxBytes {
-				break
-			}
-		}
-		if _, err := s.Commit(ctx, store.Txn{Put: rest[:n]}); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	// Without these two, no one can use what is there.
-	_, err = s.Commit(ctx, store.Txn{Put: r.last})
-	return err
 }
 
 // backup is one that is being prepared.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -119,4 +122,38 @@ func TestExternal(t *testing.T) {
 	b.kill(t)
 	a.start(t)
 	works("with the other one", "5")
+}
+
+// TestRestoreIntoExternal: a restore into an external etcd that was cut off, before its last
+// transaction or before this host knows the epoch, is continued by the next one. One that is whole
+// and known is not restored again.
+func TestRestoreIntoExternal(t *testing.T) {
+	l := newLab(t)
+	e := newDebianEtcd(t, l)
+	a := l.init(t, "-etcd", "http://"+e.at)
+	file := filepath.Join(l.dir, "backup")
+	a.run(t, "backup", file)
+	if said := a.fails(t, "restore", file); !strings.Contains(said, "etcdctl del --prefix") {
+		t.Errorf("into a cluster: %s", said)
+	}
+	h, d := home(a.dir), a.database(t)
+	for _, gone := range []string{cluster.Root, cluster.IdentityKey, cluster.HeadKey} {
+		if _, err := d.Client().Delete(t.Context(), gone, clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(h.file(epochFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if said := a.run(t, "restore", file); said != "3 entries, epoch 2" {
+			t.Errorf("without %s: %s", gone, said)
+		}
+	}
+	if epoch, err := h.epoch(); err != nil || epoch != 2 {
+		t.Errorf("this host knows epoch %d, %v", epoch, err)
+	}
+	if said := a.fails(t, "restore", file); !strings.Contains(said, "not empty") {
+		t.Errorf("a second restore: %s", said)
+	}
+	a.serve(t)
+	l.join(t, a, "x")
 }
