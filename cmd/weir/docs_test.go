@@ -46,7 +46,7 @@ var answers = map[string]any{
 	"fw check": checkAnswer{}, "doctor": doctor.Report{}, "version": versionAnswer{},
 	"setup": setupAnswer{}, "dial": dialAnswer{}, "import": importAnswer{},
 	"fw lint": lintAnswer{}, "fw set": api.Sets{}, "fw pipe": api.Pipes{}, "fw nat": api.NATs{},
-	"fw show": []any{api.Rules{}, clusterRules{}}, "fw list": "fw-show.md",
+	"fw show": []any{api.Rules{}, clusterRules{}, clusterText{}}, "fw list": "fw-show.md",
 	"fw table":  api.Tables{},
 	"node list": hostsAnswer{}, "cluster keys": keysAnswer{}, "pod list": api.Pods{},
 	"pod label": "pod-list.md", "service list": api.Services{}, "service add": "service-list.md",

@@ -43,7 +43,11 @@ func (c *call) listRules(counters bool) action {
 	c.complete(c.liveRules)
 	return func() error {
 		if of.given() {
-			return c.listOfCluster(of, f.json, c.Args())
+			return c.listOfCluster(of, f, c.Args())
+		}
+		if f.json && (f.dynamic || f.dynamicOnly) {
+			return usageError{what: c.command.name + ": -j has no states",
+				hint: "weir fw states -j prints them"}
 		}
 		ranges, err := c.ruleNumbers(c.Args())
 		if err != nil {

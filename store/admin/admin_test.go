@@ -346,10 +346,11 @@ func TestRules(t *testing.T) {
 	if _, _, err := Rules(t.Context(), l.admin, "c", parse); err == nil {
 		t.Error("a host that is none has rules")
 	}
-	if got, err := Text(t.Context(), l.admin, cluster.RoleScope("ra")); err != nil || got != text {
+	if got, head, err := Text(t.Context(), l.admin, cluster.RoleScope("ra")); err != nil ||
+		got != text || head.Number.Count != 3 {
 		t.Errorf("the text is %q: %v", got, err)
 	}
-	if _, err := Text(t.Context(), l.admin, cluster.RoleScope("rb")); err == nil {
+	if _, _, err := Text(t.Context(), l.admin, cluster.RoleScope("rb")); err == nil {
 		t.Error("a scope without rules has a text")
 	}
 }

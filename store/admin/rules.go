@@ -11,16 +11,17 @@ import (
 )
 
 // Text returns the text of a scope in the newest version, as it was loaded.
-func Text(ctx context.Context, s store.Store, scope cluster.Scope) (string, error) {
+func Text(ctx context.Context, s store.Store, scope cluster.Scope) (string, *cluster.Head, error) {
 	st, err := read(ctx, s)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	digest, ok := st.head.Scopes[scope]
 	if !ok {
-		return "", fmt.Errorf("version %v has no rules of scope %s", st.head.Number, scope)
+		return "", nil, fmt.Errorf("version %v has no rules of scope %s", st.head.Number, scope)
 	}
-	return fetch(ctx, s, digest)
+	text, err := fetch(ctx, s, digest)
+	return text, &st.head, err
 }
 
 // ScopedRule is a rule of a host and the scope that it comes from.

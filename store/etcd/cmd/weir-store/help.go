@@ -13,8 +13,12 @@ const helpWidth = 80
 // printFlags lists flags, as the pages write them, in lines of at most helpWidth columns.
 func printFlags(to io.Writer, flags *flag.FlagSet) {
 	flags.VisitAll(func(f *flag.Flag) {
-		name, usage := flag.UnquoteUsage(f)
-		fmt.Fprintln(to, strings.TrimRight("  --"+f.Name+" "+name, " "))
+		value, usage := flag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if len(f.Name) == 1 {
+			name = "-" + f.Name
+		}
+		fmt.Fprintln(to, strings.TrimRight("  "+name+" "+value, " "))
 		switch f.DefValue {
 		case "", "0", "false", "0s", "[]":
 		default:

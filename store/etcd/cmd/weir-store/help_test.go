@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"strings"
@@ -30,5 +31,22 @@ func TestHelpFitsATerminal(t *testing.T) {
 				t.Errorf("%q: %d columns: %s", line, n, l)
 			}
 		}
+	}
+}
+
+// TestVersionAsJSON: a program reads the commit, and the help writes the flag as it is given.
+func TestVersionAsJSON(t *testing.T) {
+	var out, help bytes.Buffer
+	if err := run(t.Context(), "weir-store", []string{"version", "-j"}, &out, &help); err != nil {
+		t.Fatal(err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil || answer["version"] != 1.0 ||
+		answer["commit"] != builtFrom {
+		t.Errorf("%s, %v", &out, err)
+	}
+	if err := run(t.Context(), "weir-store", []string{"version", "-h"}, &help,
+		&help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "\n  -j\n") {
+		t.Errorf("%v, %s", err, &help)
 	}
 }

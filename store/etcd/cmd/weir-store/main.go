@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -160,9 +161,19 @@ func run(ctx context.Context, program string, args []string, out, messages io.Wr
 	return fmt.Errorf("%w: unknown command %q\nhint: weir-store help", errUsage, args[0])
 }
 
+// versionAnswer is what version -j prints.
+type versionAnswer struct {
+	Version int    `json:"version"`
+	Commit  string `json:"commit"`
+}
+
 func version(_ context.Context, c *call) error {
+	asJSON := c.flags.Bool("j", false, "print JSON")
 	if err := c.parse(); err != nil {
 		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(c.out).Encode(versionAnswer{1, builtFrom})
 	}
 	fmt.Fprintln(c.out, "weir-store", builtFrom)
 	return nil
