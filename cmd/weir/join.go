@@ -113,6 +113,8 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 			return nil, err
 		}
 		had = old.Key
+	case errors.Is(err, disk.ErrExposed): // it says what to do
+		return nil, err
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, advice{err, "remove it and join again: rm " +
 			filepath.Join(dir, disk.MemberFile) + "; if the name is taken then: weir node remove"}

@@ -134,6 +134,37 @@ func TestRejoinHasANewKey(t *testing.T) {
 	}
 }
 
+// TestJoinWithAnExposedKey: where others could read the key of the host, weir join says how to
+// close the file. After that the host joins again, with another key.
+func TestJoinWithAnExposedKey(t *testing.T) {
+	s, root := newJoinable(t), t.TempDir()
+	_, before := s.join(t, root)
+	file := filepath.Join(storeDir(root), disk.MemberFile)
+	for path, mode := range map[string]os.FileMode{storeDir(root): 0o755, file: 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, err := members.Invite(t.Context(), s.model, s.ca, members.Invitation{Uses: 1,
+		Valid: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, messages bytes.Buffer
+	if status := run(t.Context(), []string{"--root", root, "join", token.String() + "@" +
+		s.address}, strings.NewReader(""), &out, &messages); status != 1 ||
+		!strings.Contains(messages.String(), file+" has mode 0644: others could read the key") ||
+		strings.Contains(messages.String(), "remove") {
+		t.Errorf("status %d: %s", status, &messages)
+	}
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, now := s.join(t, root); now.TLS == before.TLS {
+		t.Error("the key stays")
+	}
+}
+
 // TestJoinUnreachable: where no weir-store answers, the error has a hint, and nothing is made.
 func TestJoinUnreachable(t *testing.T) {
 	s, root := newJoinable(t), t.TempDir()

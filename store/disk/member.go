@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,11 +65,36 @@ func (m *Member) check() error {
 	return nil
 }
 
+// ErrExposed means that others could read the key of this host.
+var ErrExposed = errors.New("others could read the key of this host")
+
+// checkPrivate refuses a file that others can read, as package identity does. In a directory that
+// they cannot enter, as Open leaves it, they cannot, whatever the mode of the file is.
+func checkPrivate(dir, file string) error {
+	in, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && in.Mode().Perm()&0o011 != 0 {
+		return fmt.Errorf("%s has mode %04o: %w; run chmod 600 on it, and then, if they did, weir "+
+			"join, which replaces the key", file, mode, ErrExposed)
+	}
+	return nil
+}
+
 // ReadMember reads the file; the error is fs.ErrNotExist on a host that has not joined a cluster.
+// One that others can read is refused, not changed: its key may be known.
 func ReadMember(dir string) (*Member, error) {
 	file := filepath.Join(dir, MemberFile)
 	b, err := os.ReadFile(file)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkPrivate(dir, file); err != nil {
 		return nil, err
 	}
 	m := new(Member)
