@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
@@ -47,11 +46,11 @@ func webRules(t *testing.T) string {
 // answers on port 81, and what is opened from inside gets its answers.
 func TestWebServer(t *testing.T) {
 	t.Parallel()
-	need(t, "nginx", "curl", "wrk", "tcpdump")
+	need(t, "nginx", "curl", "tcpdump")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
 	nginx(t, p.client, 80)
-	p.start("--iface", "eth0", "--rules", webRules(t))
+	p.start("--config", p.file("fin.toml", closedStay), "--iface", "eth0", "--rules", webRules(t))
 	sniffer := capture(t, p.server, "eth0")
 	p.weir("fw", "zero")
 
@@ -59,11 +58,11 @@ func TestWebServer(t *testing.T) {
 		reach(t, p.client, "http://"+host+"/")
 		hasState(t, p, host, 101)
 		refuse(t, p.client, "http://"+host+":81/")
-		out, err := p.client.Command("wrk", "-t1", "-c10", "-d1s", "--timeout", "600s",
-			"http://"+host+"/").CombinedOutput()
-		if err != nil || strings.Contains(string(out), "Socket errors") ||
-			!strings.Contains(string(out), "Requests/sec") {
-			t.Errorf("wrk: %v\n%s", err, out)
+		const requests = 1000
+		out, err := get(p.client, "--parallel", "--parallel-max", "10",
+			fmt.Sprintf("http://%s/?[1-%d]", host, requests))
+		if n := strings.Count(out, "hello from nginx\n"); err != nil || n != requests {
+			t.Errorf("%d of %d requests are answered: %v", n, requests, err)
 		}
 	}
 	for _, host := range []string{"10.66.0.2", "[fd66::2]"} {
@@ -85,6 +84,9 @@ func TestWebServer(t *testing.T) {
 	})
 	matchCapture(t, p, sniffer.stopAt(mark), shown)
 }
+
+// closedStay are settings with which states of closed connections stay until a test has seen them.
+const closedStay = "[timeouts]\nfin = 600\n"
 
 func sameCounters(a, b api.Rule) bool { return a.Packets == b.Packets && a.Bytes == b.Bytes }
 
@@ -169,14 +171,26 @@ func TestAgentDies(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
-	p.start("--iface", "eth0", "--rules", webRules(t))
-	// A download of 64 MiB at 8 MiB/s would take eight seconds; the agent dies in its first.
-	download := p.client.Command("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w",
-		"%{size_download}", "http://10.66.0.1/slow")
+	args := []string{"--config", p.file("fin.toml", closedStay), "--iface", "eth0", "--rules",
+		webRules(t)}
+	p.start(args...)
+	// A download of 64 MiB at 8 MiB/s takes eight seconds; the agent dies in its first.
+	download := p.client.Command("curl", "-sS", "-m", fmt.Sprint(patience.Seconds()), "-o",
+		"/dev/null", "-w", "%{size_download}", "http://10.66.0.1/slow")
 	var size strings.Builder
 	download.Stdout = &size
 	done := background(t, download)
-	time.Sleep(500 * time.Millisecond)
+	counted := func() uint64 {
+		var shown api.Rules
+		p.json(&shown, "fw", "show", "101")
+		return shown.Rules[0].Packets
+	}
+	eventually(t, "the download is under way", func() error {
+		if n := counted(); n < 100 {
+			return fmt.Errorf("rule 101 counts %d packets", n)
+		}
+		return nil
+	})
 	p.kill()
 
 	reach(t, p.client, "http://10.66.0.1/")
@@ -187,17 +201,14 @@ func TestAgentDies(t *testing.T) {
 		t.Errorf("fw show without an agent: %v %s", err, stderr)
 	}
 
-	p.start("--iface", "eth0", "--rules", webRules(t))
+	p.start(args...)
 	var status api.Status
 	p.json(&status, "status")
 	if !status.TakenOver || status.States == 0 || status.Adopted != 0 {
 		t.Errorf("after the takeover: %+v", status)
 	}
-	var shown api.Rules
-	p.json(&shown, "fw", "show", "101")
-	if shown.Rules[0].Packets < 100 {
-		t.Errorf("rule 101 counts %d packets after the takeover, although the download alone had "+
-			"more before", shown.Rules[0].Packets)
+	if n := counted(); n < 100 {
+		t.Errorf("rule 101 counts %d packets after the takeover, and had more before", n)
 	}
 	reach(t, p.client, "http://10.66.0.1/")
 	refuse(t, p.client, "http://10.66.0.1:81/")

@@ -74,7 +74,8 @@ $fwcmd add 65000 pass all from any to any`, "", 0},
 func TestIPFWScript(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.start("--iface", "eth0")
+	// The state of a ping stays until it has been listed.
+	p.start("--config", p.file("long.toml", "[timeouts]\nshort = 600\n"), "--iface", "eth0")
 	bin := t.TempDir()
 	wrapper := fmt.Sprintf("#!/bin/sh\nexec %s --root %s --bpffs %s ipfw \"$@\"\n", weir, p.root,
 		p.bpffs)

@@ -56,7 +56,8 @@ func askFlow(t *testing.T, h *podHost, src netip.AddrPort, dst string) (f api.Fl
 func TestFlowsOfThePage(t *testing.T) {
 	need(t, "curl")
 	t.Parallel()
-	h := newHosts(t, wireRules+`
+	// The states of single datagrams stay until they have been asked for.
+	h := newHostsWith(t, [2]string{"[timeouts]\nudp = 600\n"}, wireRules+`
 add check-state
 add 200 deny udp from any to any 9
 add 300 allow udp from any to any keep-state

@@ -97,7 +97,8 @@ func (h *hosts) onWire(t *testing.T, f func()) string {
 func TestTwoHosts(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump", "wg")
 	t.Parallel()
-	h := newHosts(t, wireRules+`
+	// Half-open states stay until looksRight has seen them.
+	h := newHostsWith(t, [2]string{"[timeouts]\nsyn = 600\n"}, wireRules+`
 add check-state
 add reset tcp from any to table(far) 90 out via weir0
 add allow tcp from any to table(far) 80,91 setup keep-state
@@ -249,7 +250,7 @@ func TestLongTwoHostsRestart(t *testing.T) {
 	const size = 2 << 20
 	slow := client.Command("curl", "-sS", "-r", fmt.Sprintf("0-%d", size-1), "--limit-rate", "400k",
 		"-o", filepath.Join(t.TempDir(), "got"),
-		"-w", "%{size_download}", "-m", "60", at+"big")
+		"-w", "%{size_download}", "-m", fmt.Sprint(patience.Seconds()), at+"big")
 	var got strings.Builder
 	slow.Stdout, slow.Stderr = &got, &got
 	done := background(t, slow)
