@@ -78,6 +78,7 @@ http {
 	server {
 		%[2]s root %[1]s; location = /big { alias %[3]s; }
 		location = /slow { alias %[3]s; limit_rate 8m; }
+		location = /status { stub_status; }
 	}
 }`, dir, listen.String(), big, directives))
 	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))

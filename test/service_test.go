@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,14 +161,16 @@ func TestService(t *testing.T) {
 			}
 		}
 	}
-	failures := h.calls(four)
+	calls := h.calls(four)
 	h.kill()
 	alive("without an agent")
+	calls.more(t, 10)
 	answering(t, h.outside, four, 10)
 	h.start("--rules", filepath.Join(h.root, "etc/weir/rules"))
 	alive("with another agent")
-	if n, err := failures(); err != nil || n < 20 {
-		t.Errorf("of %d calls while agents changed, one failed: %v", n, err)
+	calls.more(t, 10)
+	if err := calls.end(); err != nil {
+		t.Errorf("of %d calls while agents changed, one failed: %v", calls.n.Load(), err)
 	}
 
 	h.weir("pod", "label", "w3", "app=db")
@@ -192,33 +195,52 @@ func TestService(t *testing.T) {
 	h.withoutTraces()
 }
 
-// calls calls a service one time after the other until the function is called that it returns: how
-// many calls there were, and the error of one that failed.
-func (h *podHost) calls(to string) func() (int, error) {
-	stop, ended := make(chan struct{}), make(chan error, 1)
-	n := 0
+// calls are calls of a service, one after the other until the end.
+type calls struct {
+	n     atomic.Int64
+	stop  chan struct{}
+	ended chan error // of one that failed
+}
+
+// calls begins to call a service.
+func (h *podHost) calls(to string) *calls {
+	k := &calls{stop: make(chan struct{}), ended: make(chan error, 1)}
 	go func() {
 		for {
 			select {
-			case <-stop:
-				ended <- nil
+			case <-k.stop:
+				k.ended <- nil
 				return
 			default:
 			}
 			c, _, err := dialName(h.outside, to, patience)
 			if err != nil {
-				ended <- err
+				k.ended <- err
 				return
 			}
 			c.Close()
-			n++
+			k.n.Add(1)
 		}
 	}()
-	return func() (int, error) {
-		close(stop)
-		err := <-ended
-		return n, err
-	}
+	return k
+}
+
+// more waits for so many more calls, or for one that fails.
+func (k *calls) more(t *testing.T, n int64) {
+	t.Helper()
+	from := k.n.Load()
+	eventually(t, "a service is called", func() error {
+		if now := k.n.Load(); now < from+n && len(k.ended) == 0 {
+			return fmt.Errorf("%d times", now-from)
+		}
+		return nil
+	})
+}
+
+// end ends the calls and returns the error of one that failed.
+func (k *calls) end() error {
+	close(k.stop)
+	return <-k.ended
 }
 
 // follows waits until exactly some pods answer.
