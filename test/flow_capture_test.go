@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/pcap"
 	"github.com/weirnet/weir/observe"
 )
@@ -30,12 +30,6 @@ func TestCaptureSaysWhy(t *testing.T) {
 	p := newPair(t)
 	rules := p.file("watched", watchedRules)
 	p.start("--iface", "eth0", "--rules", rules)
-	l, err := p.server.Listen("tcp", ":80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go nstest.Echo(l)
 	events := p.watchUntil(p.counted(150), "tcp")
 	p.weir("fw", "zero")
 	file := filepath.Join(t.TempDir(), "out.pcapng")
@@ -46,13 +40,7 @@ func TestCaptureSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	stderr.await(t, "capturing")
-	c, err := p.client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprint(c, "hello")
-	io.ReadFull(c, make([]byte, 5))
-	c.Close()
+	p.allowedConnection(t)
 	probe(t, p, 81)
 	byRule := map[string]uint16{
 		"weir: drop by rule 150, reason rule, hook in recv eth0: deny tcp from any to me 81": 150,
@@ -98,6 +86,29 @@ func TestCaptureSaysWhy(t *testing.T) {
 	}
 }
 
+// allowedConnection opens a connection to port 80 of the server, uses it, closes it, and waits for
+// its last packet.
+func (p *pair) allowedConnection(t *testing.T) {
+	t.Helper()
+	c := dial(t, p.client, p.server, "10.66.0.1:80")
+	if err := c.exchange(); err != nil {
+		t.Fatal(err)
+	}
+	c.dialed.Close()
+	if _, err := io.ReadAll(c.accepted); err != nil {
+		t.Fatal(err)
+	}
+	c.accepted.Close()
+	eventually(t, "the connection is closed", func() error {
+		out, err := p.server.Command("ss", "-Htan", "state", "connected", "sport", "=",
+			":80").Output()
+		if err == nil && len(out) > 0 {
+			err = fmt.Errorf("it is %s", out)
+		}
+		return err
+	})
+}
+
 // hasCounted waits until a capture that is under way has as many packets with a comment as the rule
 // counts.
 func (g *agentNode) hasCounted(file string, byRule map[string]uint16) {
@@ -136,13 +147,26 @@ func TestLongCaptureKeepsItsRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	began := time.Now()
-	const sent = 500
-	for range sent {
-		c.Write([]byte("datagram"))
+	began, sent := time.Now(), 0
+	send := func() (text string) {
+		sent++
+		text = fmt.Sprintf("datagram %d.", sent)
+		c.Write([]byte(text))
+		return text
+	}
+	for range 500 {
+		send()
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(5 * time.Second) // what is left out is claimed every second
+	// One that is written claims all that was left out before it.
+	eventually(t, "the last one is written", func() error {
+		last := send()
+		time.Sleep(200 * time.Millisecond)
+		if countIn(t, file, last) == 0 {
+			return errors.New(last + " is not there")
+		}
+		return nil
+	})
 	most := 10 * (2 + int(time.Since(began)/time.Second))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {

@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
@@ -72,10 +73,13 @@ func (c eventCounts) agreesWithRules(t *testing.T, name string, rules api.Rules)
 	}
 }
 
+// limitedMetric is how many packets a limit refused a state.
+const limitedMetric = `weir_packets_total{verdict="drop",reason="limit",hook="in"}`
+
 // agreesWithMetrics compares events with the metrics and with top.
 func (c eventCounts) agreesWithMetrics(t *testing.T, name string, metrics map[string]float64,
 	top api.Top) {
-	limited := uint64(metrics[`weir_packets_total{verdict="drop",reason="limit",hook="in"}`])
+	limited := uint64(metrics[limitedMetric])
 	if c.refused[170] != limited || limited == 0 {
 		t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, c.refused[170], limited)
 	}
@@ -108,7 +112,17 @@ func TestViewsAgree(t *testing.T) {
 	short := p.file("short.toml", "[timeouts]\nudp = 2\nudp_reply = 2\n")
 	p.start("--config", short, "--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	p.weir("fw", "zero")
-	live := p.watchUntil(p.counted(100, 110, 150, 160, 65535))
+	counted := p.counted(100, 110, 150, 160, 65535)
+	live := p.watchUntil(func(events []observe.Event) error {
+		c, m := countEvents(events), p.scrape()
+		created, refused := uint64(m["weir_states_created_total"]), uint64(m[limitedMetric])
+		if c.kinds[firewall.EventStart] != created || c.kinds[firewall.EventEnd] != created ||
+			c.refused[170] != refused {
+			return fmt.Errorf("%d states were created and %d packets above the limit: %v", created,
+				refused, c)
+		}
+		return counted(events)
+	})
 	traffic(t, p)
 	seen := live()
 
@@ -206,14 +220,28 @@ func traffic(t *testing.T, p *pair) {
 	})
 }
 
-// probe tries to connect where the rules refuse it.
+// probe tries to connect where the rules refuse it. It has sent a SYN, however long it has to wait
+// for its turn.
 func probe(t *testing.T, p *pair, port int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-	defer cancel()
-	if c, err := p.client.DialContext(ctx, "tcp", fmt.Sprintf("10.66.0.1:%d", port)); err == nil {
-		c.Close()
-		t.Errorf("port %d is open", port)
+	if err := p.client.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC,
+			0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 66, 0, 1}}
+		if err := unix.Connect(fd, to); err != unix.EINPROGRESS {
+			return fmt.Errorf("connect: %v", err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if _, err := unix.Getpeername(fd); err != unix.ENOTCONN {
+			return fmt.Errorf("port %d is open: %v", port, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
