@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,17 +22,21 @@ import (
 )
 
 // sender sends datagrams from inside a namespace to the pods' gateway, one after another, until the
-// test ends. They come from the address that the kernel chooses and from one that no pod has.
-func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitGroup) {
+// test ends. They come from the address that the kernel chooses and from one that no pod has. It
+// counts those of each that the kernel has taken.
+func sender(t *testing.T, node *nstest.Node, stop chan struct{},
+	all *sync.WaitGroup) (sent [2]*atomic.Int64) {
 	t.Helper()
 	for _, command := range []string{"link set lo up", "addr add 203.0.113.9/32 dev lo"} {
 		node.IP(command)
 	}
-	for _, from := range []string{"0.0.0.0:0", "203.0.113.9:0"} {
+	for i, from := range []string{"0.0.0.0:0", "203.0.113.9:0"} {
 		c, err := node.ListenPacket("udp4", from)
 		if err != nil {
 			t.Fatal(err)
 		}
+		n := new(atomic.Int64)
+		sent[i] = n
 		all.Go(func() {
 			defer c.Close()
 			to := &net.UDPAddr{IP: net.IPv4(10, 88, 0, 1), Port: 9}
@@ -42,11 +47,14 @@ func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitG
 				default:
 					if _, err := c.WriteTo([]byte("x"), to); err != nil {
 						time.Sleep(20 * time.Microsecond) // no route yet
+						continue
 					}
+					n.Add(1)
 				}
 			}
 		})
 	}
+	return sent
 }
 
 // TestNothingLeavesBeforeTheRules: what a process in a namespace sends while the namespace becomes
@@ -59,44 +67,78 @@ func TestNothingLeavesBeforeTheRules(t *testing.T) {
 		passes bool // what comes from the pod's own address
 	}{{"add deny ip from any to any\n", false}, {"add allow ip from any to any\n", true}} {
 		h := newPodHost(t, c.rules)
-		l, err := h.host.ListenPacket("udp4", "0.0.0.0:9")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var own, forged atomic.Int64
-		go func() {
-			b := make([]byte, 16)
-			for {
-				_, from, err := l.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				spoofed := netip.MustParseAddr("203.0.113.9")
-				if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == spoofed {
-					forged.Add(1)
-				} else {
-					own.Add(1)
-				}
-			}
-		}()
+		g := newGateway(t, h.host)
 		for i := range 6 {
 			name := fmt.Sprint("c", i)
 			node := h.lab.Node(name)
 			stop, all := make(chan struct{}), sync.WaitGroup{}
-			sender(t, node, stop, &all)
+			sent := sender(t, node, stop, &all)
 			h.weir("pod", "attach", "--name", name, node.Path())
-			time.Sleep(20 * time.Millisecond)
+			before, came := [2]int64{sent[0].Load(), sent[1].Load()}, g.own.Load()
+			eventually(t, "datagrams are sent and come", func() error {
+				own, forged := sent[0].Load()-before[0], sent[1].Load()-before[1]
+				if own < 20 || forged < 20 || c.passes && g.own.Load() == came {
+					return fmt.Errorf("%d and %d are sent, %d came", own, forged,
+						g.own.Load()-came)
+				}
+				return nil
+			})
 			h.weir("pod", "detach", name) // nor does anything while it goes
 			close(stop)
 			all.Wait()
 		}
-		l.Close()
-		if forged.Load() != 0 || c.passes != (own.Load() > 0) {
+		g.drain(t, h.host)
+		if g.forged.Load() != 0 || !c.passes && g.own.Load() > 0 {
 			t.Errorf("%s: %d datagrams from the pods' own addresses and %d from a forged one "+
-				"reached the host", c.rules, own.Load(), forged.Load())
+				"reached the host", c.rules, g.own.Load(), g.forged.Load())
 		}
 		h.stop()
 	}
+}
+
+// gateway counts what comes to port 9 of a host by its sources.
+type gateway struct {
+	own, forged, local atomic.Int64
+}
+
+func newGateway(t *testing.T, host *nstest.Node) *gateway {
+	t.Helper()
+	l, err := host.ListenPacket("udp4", "0.0.0.0:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	g := &gateway{}
+	go func() {
+		b := make([]byte, 16)
+		for {
+			_, from, err := l.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			switch a := from.(*net.UDPAddr).AddrPort().Addr().Unmap(); {
+			case a.IsLoopback():
+				g.local.Add(1)
+			case a == netip.MustParseAddr("203.0.113.9"):
+				g.forged.Add(1)
+			default:
+				g.own.Add(1)
+			}
+		}
+	}()
+	return g
+}
+
+// drain waits until all that has come is counted.
+func (g *gateway) drain(t *testing.T, host *nstest.Node) {
+	t.Helper()
+	eventually(t, "what the host sends itself comes behind it", func() error {
+		datagram(t, host, "127.0.0.1:9")
+		if g.local.Load() == 0 {
+			return errors.New("it does not come")
+		}
+		return nil
+	})
 }
 
 // processNamespace makes a namespace that lives as long as a process in it.
