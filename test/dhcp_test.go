@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
@@ -50,21 +51,28 @@ func TestLongDHCPLease(t *testing.T) {
 		return startProgram(t, on.Command("busybox", append([]string{name}, args...)...))
 	}
 	start(server, "udhcpd", "-f", p.file("udhcpd.conf", "start 10.66.0.20\nend 10.66.0.30\n"+
-		"interface eth0\nlease_file "+leases+"\nmin_lease 4\noption lease 4\n"))
+		"interface eth0\nlease_file "+leases+"\noption lease 3600\n"))
 	script := p.file("bound", "#!/bin/sh\n[ \"$ip\" ] || exit 0\n"+
 		"ip addr replace $ip/24 dev $interface\n")
 	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	client4 := []string{"-f", "-i", "eth0", "-s", script, "-t", "3", "-T", "1", "-A", "1"}
+	client4 := []string{"-f", "-i", "eth0", "-s", script}
 	deny := p.file("rules", "add deny ip from any to any\n")
 
 	p.start("--iface", "eth0", "--rules", deny, "--config", p.file("toml", "dhcp = false\n"))
-	start(client, "udhcpc", append(client4, "-n")...).says(t, "failing", 1)
+	none := start(client, "udhcpc", append(client4, "-t", "3", "-T", "1", "-n")...)
+	none.says(t, "failing", 1)
 	p.stop()
 	p.start("--iface", "eth0", "--rules", deny)
-	out := start(client, "udhcpc", client4...)
-	out.says(t, "lease of 10.66.0.", 3)
+	cmd := client.Command("busybox", append([]string{"udhcpc", "-T", "60"}, client4...)...)
+	out := startProgram(t, cmd)
+	for leased := range 3 {
+		out.says(t, "lease of 10.66.0.", leased+1)
+		if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil { // renew it
+			t.Fatal(err)
+		}
+	}
 	if strings.Count(out.String(), "select") != 1 {
 		t.Errorf("the client began again:\n%s", out)
 	}
