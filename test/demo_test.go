@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/agent/demo"
 	"github.com/weirnet/weir/internal/nstest"
@@ -100,40 +100,77 @@ func TestLongDemoJSON(t *testing.T) {
 	}
 }
 
+// endlessDemo returns a weir whose demo does not end: its store is stopped once it runs, and there
+// is a file then.
+func endlessDemo(t *testing.T) (program, stopped string) {
+	t.Helper()
+	store, err := storeProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(weir), "endless-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program, stopped = filepath.Join(dir, "weir"), filepath.Join(dir, "stopped")
+	if err := os.Link(weir, program); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`#!/bin/sh
+[ "$1" != serve ] || (
+	until [ -S "$3/etcd/client" ]; do sleep .05; done
+	kill -STOP $$
+	touch %s
+) &
+exec %s "$@"
+`, stopped, store)
+	if err := os.WriteFile(filepath.Join(dir, "weir-store"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return program, stopped
+}
+
 // TestLongDemoInterrupted: an interrupt in the middle leaves nothing either, also while the store
 // runs.
 func TestLongDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	nstest.RequireRoot(t)
-	if _, err := storeProgram(); err != nil {
-		t.Fatal(err)
+	program, stopped := endlessDemo(t)
+	nodeOf := func(dir string) func(pid int) error {
+		return func(pid int) error {
+			all, _ := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("weir-%d-demo-*", pid),
+				dir))
+			if len(all) != 1 {
+				return fmt.Errorf("its directory is none of %q", all)
+			}
+			return exec.Command(weir, "--root", all[0], "status").Run()
+		}
 	}
-	const untilStore = 0
-	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second,
-		6 * time.Second, untilStore} {
-		cmd := exec.Command(weir, "demo")
+	for _, moment := range []struct {
+		what    string
+		reached func(pid int) error
+	}{
+		{"it has made something", func(int) error { return nil }},
+		{"the server's node runs", nodeOf("")}, {"the node of a host runs", nodeOf("right")},
+		{"the store runs", func(int) error { _, err := os.Stat(stopped); return err }},
+	} {
+		cmd := exec.Command(program, "demo")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the demo has made something that this test can see", func() error {
+		eventually(t, moment.what, func() error {
 			if leftBy(t, cmd.Process.Pid) == "" {
-				return errors.New("nothing is there")
+				return errors.New("there is nothing that this test can see")
 			}
-			return nil
+			return moment.reached(cmd.Process.Pid)
 		})
-		if after == untilStore {
-			eventually(t, "the store runs", func() error {
-				return exec.Command("pgrep", "-f", fmt.Sprintf("weir-store serve .*weir-%d-",
-					cmd.Process.Pid)).Run()
-			})
-		}
-		time.Sleep(after)
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err == nil {
-			t.Errorf("interrupted after %v, the demo reports success", after)
+			t.Errorf("interrupted when %s, the demo reports success", moment.what)
 		}
 		if left := leftBy(t, cmd.Process.Pid); left != "" {
-			t.Errorf("interrupted after %v, the demo leaves something:\n%s", after, left)
+			t.Errorf("interrupted when %s, the demo leaves something:\n%s", moment.what, left)
 		}
 	}
 }
