@@ -256,7 +256,7 @@ func TestForwardedPortsRefused(t *testing.T) {
 		g.serve(g.server, 80)
 		g.forward(8080, 80)
 		for _, to := range forwardedAt {
-			c2, err := dialFrom(g.outside, to, impatience)
+			c2, err := dialFrom(g.outside, to, waitTime(c.want == unix.ECONNREFUSED))
 			if err == nil {
 				c2.Close()
 			}

@@ -178,7 +178,7 @@ func TestFirstLoadSetsHops(t *testing.T) {
 	u.open()
 	u.must(u.engine.SetInterfaces(u.ifs))
 	u.hop("198.18.0.2", "198.18.0.2", 0, 0) // without a route
-	if err := tryExchange(u.client, "203.0.113.9:80"); err != nil {
+	if err := exchange(u.client, "203.0.113.9:80"); err != nil {
 		t.Errorf("before the first Load: %v", err)
 	}
 	u.load(hopRules["in"])

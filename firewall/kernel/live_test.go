@@ -144,6 +144,14 @@ const patience = 5 * time.Minute
 // impatience is for what must not come.
 const impatience = 1500 * time.Millisecond
 
+// waitTime is how long to wait for what should come, or should not.
+func waitTime(should bool) time.Duration {
+	if should {
+		return patience
+	}
+	return impatience
+}
+
 // echoWord sends a word and wants it back.
 func echoWord(c net.Conn, word string) error { return echoWordFor(c, word, patience) }
 
@@ -157,12 +165,12 @@ func echoEach(t *testing.T, open []net.Conn, word string) {
 	}
 }
 
-// echoWordFor is echoWord for some time at most.
+// echoWordFor is echoWord that waits some time at most. The word is sent in any case.
 func echoWordFor(c net.Conn, word string, most time.Duration) error {
-	c.SetDeadline(time.Now().Add(most))
 	if _, err := c.Write([]byte(word)); err != nil {
 		return err
 	}
+	c.SetReadDeadline(time.Now().Add(most))
 	b := make([]byte, len(word))
 	if _, err := io.ReadFull(c, b); err != nil {
 		return err

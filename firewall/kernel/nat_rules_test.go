@@ -106,7 +106,8 @@ func TestNATRules(t *testing.T) {
 				t.Errorf("much to the server: %v", err)
 			}
 			open := name != "deny_in" && name != "one_pass"
-			if err := tryExchange(g.outside, "192.0.2.1:90"); (err == nil) != open {
+			if err := exchangeFor(g.outside, "192.0.2.1:90",
+				waitTime(open)); (err == nil) != open {
 				t.Errorf("a port of the host itself: %v", err)
 			}
 		})

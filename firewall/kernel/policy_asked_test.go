@@ -28,20 +28,22 @@ func (v *cluster) setAsked(all ...Policy) {
 // inClear is a policy that protects nothing.
 func inClear(p Policy) Policy { p.Protects = false; return p }
 
-// answered reports whether a refused call gets its answers: a reset and an ICMP error.
-func (v *cluster) answered(host string) error {
+// answered reports whether a refused call gets its answers: a reset and an ICMP error. If they are
+// wanted, it waits for them.
+func (v *cluster) answered(host string, want bool) error {
+	most := waitTime(want)
 	to := func(port uint16) string {
 		return netip.AddrPortFrom(netip.MustParseAddr(host), port).String()
 	}
 	reset := make(chan error)
 	go func() {
-		_, err := dialFrom(v.outside, to(81), impatience)
+		_, err := dialFrom(v.outside, to(81), most)
 		reset <- err
 	}()
 	c, err := v.outside.DialContext(v.t.Context(), "udp", to(82))
 	if err == nil {
 		defer c.Close()
-		err = echoWordFor(c, "refused", impatience)
+		err = echoWordFor(c, "refused", most)
 	}
 	tcp := <-reset
 	switch a, b := errors.Is(tcp, unix.ECONNREFUSED), errors.Is(err, unix.ECONNREFUSED); {
@@ -90,8 +92,8 @@ func TestAnswersMeetPolicies(t *testing.T) {
 		var all sync.WaitGroup
 		for _, host := range []string{"192.0.2.1", "2001:db8::1", "10.88.0.2", "fd00:88::2"} {
 			all.Go(func() {
-				err := v.answered(host)
-				if (err != nil) != slices.Contains(c.none, host) {
+				want := !slices.Contains(c.none, host)
+				if err := v.answered(host, want); (err == nil) != want {
 					t.Errorf("%s: %s: %v", c.name, host, err)
 				}
 			})
@@ -141,7 +143,8 @@ func TestTranslationsMeetPolicies(t *testing.T) {
 		}{{v.a.Node, "192.0.2.2:9", c.four}, {v.a.Node, "[2001:db8::2]:9", c.six},
 			{v.outside, "192.0.2.1:8080", c.four}, {v.outside, "[2001:db8::1]:8080", c.six}} {
 			before := v.drops(firewall.ReasonIPsec)
-			if udp, tcp := v.passes(w.from, w.to); udp != w.want || tcp != w.want {
+			if udp, tcp := v.passes(w.from, w.to, w.want, w.want); udp != w.want ||
+				tcp != w.want {
 				t.Errorf("%s: %s: udp %v, tcp %v, want %v", c.name, w.to, udp, tcp, w.want)
 			}
 			// more may be dropped of connections that ended before
@@ -152,15 +155,15 @@ func TestTranslationsMeetPolicies(t *testing.T) {
 	}
 }
 
-// passes reports whether an address that may not answer does.
-func (v *cluster) passes(from *nstest.Node, to string) (udp, tcp bool) {
+// passes reports whether an address answers that may or may not.
+func (v *cluster) passes(from *nstest.Node, to string, wantUDP, wantTCP bool) (udp, tcp bool) {
 	v.t.Helper()
 	c, err := from.DialContext(v.t.Context(), "udp", to)
 	v.must(err)
 	defer c.Close()
 	done := make(chan bool)
-	go func() { done <- tryExchange(from, to) == nil }()
-	udp = echoWordFor(c, "over udp", impatience) == nil
+	go func() { done <- exchangeFor(from, to, waitTime(wantTCP)) == nil }()
+	udp = echoWordFor(c, "over udp", waitTime(wantUDP)) == nil
 	return udp, <-done
 }
 
@@ -195,7 +198,8 @@ func TestFwdMeetsPolicies(t *testing.T) {
 				continue
 			}
 			u.setAsked(c.policies...)
-			if udp, tcp := u.passes(u.client, "203.0.113.9:80"); udp != c.udp || tcp != c.tcp {
+			udp, tcp := u.passes(u.client, "203.0.113.9:80", c.udp, c.tcp)
+			if udp != c.udp || tcp != c.tcp {
 				t.Errorf("%s, pods %v: udp %v, tcp %v, want %v, %v", c.name, pods, udp, tcp, c.udp,
 					c.tcp)
 			}

@@ -69,11 +69,7 @@ add 65000 allow ip from any to any
 			if _, err := f.Write(offer); err != nil {
 				t.Fatal(err)
 			}
-			wait := impatience
-			if !tunnel {
-				wait = patience
-			}
-			s.SetReadDeadline(time.Now().Add(wait))
+			s.SetReadDeadline(time.Now().Add(waitTime(!tunnel)))
 			if _, _, err := s.ReadFrom(make([]byte, 100)); (err == nil) == tunnel {
 				t.Errorf("an answer to a DHCP client: %v", err)
 			}
