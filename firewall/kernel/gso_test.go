@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,6 +50,18 @@ func watchLongest(t *testing.T, n *nstest.Node, e *Engine) *atomic.Int64 {
 	return &longest
 }
 
+// awaitSuper talks until a GSO packet above 64 KiB is evaluated. How large packets are depends on
+// how fast the machine is.
+func awaitSuper(t *testing.T, c net.Conn, longest *atomic.Int64) {
+	t.Helper()
+	nstest.Eventually(t, "GSO packets are evaluated", func() bool {
+		if err := echoText(c, longText); err != nil {
+			t.Fatal(err)
+		}
+		return longest.Load() > 70_000
+	})
+}
+
 var longText = strings.Repeat("0123456789abcdef", 1<<20)
 
 // TestGSOPackets: TCP with GSO packets above 64 KiB (BIG TCP) works in both directions.
@@ -65,12 +78,7 @@ func TestGSOPackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if err := echoText(c, longText); err != nil {
-				t.Fatal(err)
-			}
-			nstest.Eventually(t, "GSO packets were evaluated", func() bool {
-				return longest.Load() > 70_000
-			})
+			awaitSuper(t, c, longest)
 		})
 	}
 	if n := g.drops(t, firewall.ReasonDecode+firewall.Reason(packet.ReasonJumbo)); n != 0 {
@@ -113,13 +121,10 @@ func TestGSOPacketsToPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				if err := echoText(c, longText); err != nil {
-					t.Fatal(err)
-				}
 				if big || w.from != v.outside {
-					nstest.Eventually(t, "GSO packets were evaluated", func() bool {
-						return longest.Load() > 70_000
-					})
+					awaitSuper(t, c, longest)
+				} else if err := echoText(c, longText); err != nil {
+					t.Fatal(err)
 				}
 				if n := v.hostSent(v.a) + v.hostSent(v.b) - before; n > 20 {
 					t.Errorf("the stack sent %d packets to pods", n)
