@@ -132,6 +132,9 @@ func (c config) chaosFor(d time.Duration, least int, seed uint64) (violations []
 	}
 	defer func() { err = errors.Join(err, x.close()) }()
 	x.begin()
+	if err := x.awaitStreams(); err != nil {
+		return nil, err
+	}
 	time.Sleep(2 * time.Second)
 	before, err := x.measure()
 	if err != nil {

@@ -213,6 +213,19 @@ func (x *chaos) begin() {
 	}
 }
 
+// awaitStreams waits until each stream has carried a block.
+func (x *chaos) awaitStreams() error {
+	deadline := time.Now().Add(patience)
+	for _, s := range x.streams {
+		for ; s.blocks.Load() == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s: no block has come back after %v", s.work.name, patience)
+			}
+		}
+	}
+	return nil
+}
+
 // excuse lets the streams of a kind break for half a minute from the end of a disturbance.
 func (x *chaos) excuse(kind string) {
 	for _, s := range x.streams {

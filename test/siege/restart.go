@@ -247,8 +247,8 @@ func (c config) restartOnce(w *world, k restart, n int, took *[]time.Duration) e
 	return nil
 }
 
-// run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that
-// would complete.
+// run sends SYNs until over is closed, and some in any case. It counts the SYN-ACKs that come back:
+// connections that would complete.
 func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) error {
 	return p.from.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
@@ -269,11 +269,6 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 		addresses := append(append([]byte(nil), p.mac...), i.HardwareAddr...)
 		b := make([]byte, 2048)
 		for {
-			select {
-			case <-over:
-				return nil
-			case <-time.After(time.Millisecond):
-			}
 			for range 8 {
 				syn := mustBuild(build.IPv4{Src: src, Dst: p.to},
 					build.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
@@ -296,6 +291,11 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 					slices.Contains(p.ports, got.SrcPort()) {
 					passed.add(p.to, got.SrcPort())
 				}
+			}
+			select {
+			case <-over:
+				return nil
+			case <-time.After(time.Millisecond):
 			}
 		}
 	})

@@ -115,7 +115,8 @@ func (k work) do() error {
 	return err
 }
 
-// run does the work with some workers at a rate at most, until a time or until over is closed.
+// run does the work with some workers at a rate at most, until a time or until over is closed, and
+// once in any case: the machine may be so busy that the time is over before it begins.
 func (k work) run(w *world, workers, rate int, until time.Time, over <-chan struct{}) *tally {
 	t := &tally{}
 	began := time.Now()
@@ -128,13 +129,15 @@ func (k work) run(w *world, workers, rate int, until time.Time, over <-chan stru
 				for {
 					n := time.Duration(turn.Add(1) - 1)
 					due := began.Add(n * time.Second / time.Duration(rate))
-					if !due.Before(until) || !time.Now().Before(until) {
+					if n > 0 && (!due.Before(until) || !time.Now().Before(until)) {
 						return nil // also one that cannot keep up with its rate
 					}
-					select {
-					case <-over:
-						return nil
-					case <-time.After(time.Until(due)):
+					if n > 0 {
+						select {
+						case <-over:
+							return nil
+						case <-time.After(time.Until(due)):
+						}
 					}
 					t.count(k.do)
 				}
@@ -194,7 +197,7 @@ func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error
 		for range n {
 			c := &keptConn{work: k, id: uint64(len(list) + 1)}
 			err := k.from(w).Do(func() (err error) {
-				d := k.dialer(tcpPatience)
+				d := k.dialer(patience)
 				c.conn, err = d.Dial("tcp", k.addr)
 				return err
 			})
