@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -379,31 +380,51 @@ func TestListenGroup(t *testing.T) {
 			if c.LocalAddrPort().Port() != port {
 				t.Errorf("port %d in a group of port %d", c.LocalAddrPort().Port(), port)
 			}
-			c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 		}
 		to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
-		for range 64 { // 64 flows: the chance that one socket of four gets none is 4e-8
+		const flows = 64 // the chance that one socket of four gets none is 4e-8
+		for range flows {
 			c := listen(t, "udp4", localhost("udp4"), Config{})
 			if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		n := 0
-		for i, c := range group {
-			got := 0
-			msgs := make([]Message, 64)
-			for k := range msgs {
-				msgs[k].Buffers = [][]byte{make([]byte, 1)}
+		receiveByAll(t, group, flows)
+	}
+}
+
+// receiveByAll waits until a group has received so many datagrams, of which each socket gets some.
+func receiveByAll(t *testing.T, group []*Conn, want int) {
+	t.Helper()
+	var total atomic.Int64
+	var all sync.WaitGroup
+	got := make([]int, len(group))
+	for _, c := range group {
+		c.SetReadDeadline(time.Now().Add(5 * time.Minute))
+	}
+	for i, c := range group {
+		all.Go(func() {
+			b := make([]byte, 1)
+			for {
+				if _, err := c.ReadBatch([]Message{{Buffers: [][]byte{b}}}); err != nil {
+					return
+				}
+				if got[i]++; total.Add(1) == int64(want) {
+					for _, c := range group {
+						c.SetReadDeadline(time.Now())
+					}
+				}
 			}
-			got, err := c.ReadBatch(msgs)
-			if err != nil || got == 0 {
-				t.Errorf("socket %d of the group got nothing: %v", i, err)
-			}
-			n += got
-			c.Close()
+		})
+	}
+	all.Wait()
+	for i, c := range group {
+		if got[i] == 0 {
+			t.Errorf("socket %d of the group got nothing", i)
 		}
-		if n != 64 {
-			t.Errorf("the group got %d datagrams, want 64", n)
-		}
+		c.Close()
+	}
+	if n := total.Load(); n != int64(want) {
+		t.Errorf("the group got %d datagrams, want %d", n, want)
 	}
 }
