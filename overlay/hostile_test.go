@@ -75,7 +75,7 @@ func recordData(t *testing.T) (a, b *side, recorded [][]byte) {
 		time.Sleep(100 * time.Microsecond)
 	}
 	for begin := time.Now(); !full.Load(); time.Sleep(time.Millisecond) {
-		if time.Since(begin) > 30*time.Second {
+		if time.Since(begin) > patience {
 			t.Fatal("the middle box saw no data")
 		}
 	}
