@@ -131,7 +131,7 @@ func served(t *testing.T, node *nstest.Node) (connections, requests int64) {
 	return connections, requests
 }
 
-// loadContinues waits until there were so many connections of one request more, so many requests more on
+// loadContinues waits for so many more connections of one request each, as many more requests on
 // connections that continue, and a tenth as many beats.
 func (p *pair) loadContinues(t *testing.T, b *beat, more int64) {
 	t.Helper()
