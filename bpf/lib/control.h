@@ -54,6 +54,7 @@ __noinline int take_input(struct cpu *c)
 	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
+	c->nat.translated = 0;
 	c->nat.nat_rule = 0;
 	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;

@@ -20,7 +20,22 @@ static __always_inline void frag_key(const struct packet *p, struct header *h, s
 	k->dir = p->dir;
 }
 
-// record_fragment records the verdict on a first fragment.
+// refusal_key makes of the key of a first fragment that under which its refusal is recorded: that
+// of the later ones, which follow no translation then.
+static __always_inline void refusal_key(const struct nat *nat, struct frag_key *k)
+{
+	if (likely(!nat->translated))
+		return;
+	k->src.hi = nat->before.src_hi;
+	k->src.lo = nat->before.src_lo;
+	k->dst.hi = nat->before.dst_hi;
+	k->dst.lo = nat->before.dst_lo;
+	k->xmit = 0;
+	k->dir = DIR_IN;
+}
+
+// record_fragment records the verdict on a first fragment, in place of that on an earlier datagram
+// with its identification.
 __noinline int record_fragment(struct cpu *c)
 {
 	struct config *cf = settings();
@@ -40,7 +55,15 @@ __noinline int record_fragment(struct cpu *c)
 	f.rule = v->number ? v->id : 0;
 	f.pass = v->pass;
 	f.next_hop = walk->next_hop;
-	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
+	if (v->pass) {
+		bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
+		refusal_key(&c->nat, &k);
+		bpf_map_delete_elem(&refused_frags, &k);
+	} else {
+		bpf_map_delete_elem(&frags, &k);
+		refusal_key(&c->nat, &k);
+		bpf_map_update_elem(&refused_frags, &k, &f, BPF_ANY);
+	}
 	return 0;
 }
 
@@ -73,9 +96,12 @@ __noinline int follow_fragment(struct cpu *c)
 		return 0;
 	struct frag_key k;
 	frag_key(p, h, &k);
-	struct frag *f = bpf_map_lookup_elem(&frags, &k);
-	if (!f || p->now > f->until)
-		return 0;
+	struct frag *f = bpf_map_lookup_elem(&refused_frags, &k);
+	if (!f || p->now > f->until) {
+		f = bpf_map_lookup_elem(&frags, &k);
+		if (!f || p->now > f->until)
+			return 0;
+	}
 	if (p->frag_off < f->end)
 		f->poisoned = 1;
 	v->pass = 0;

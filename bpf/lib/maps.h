@@ -173,6 +173,14 @@ struct {
 	__type(value, struct frag);
 } frags SEC(".maps");
 
+// Refusals have a map of their own: refused packets evict no record of a datagram that passes.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct frag_key);
+	__type(value, struct frag);
+} refused_frags SEC(".maps");
+
 enum { EVENT_RING = 1 << 20 }; // bytes
 
 struct {

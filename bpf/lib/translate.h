@@ -6,12 +6,12 @@
 #include "prototypes.h"
 #include "rewrite.h"
 
-enum { FRAG_FOLLOW, FRAG_NOTE, FRAG_FORGET };
+enum { FRAG_FOLLOW, FRAG_NOTE, FRAG_NOTE_IN, FRAG_FORGET };
 
 // nat_fragment translates the current packet, a later fragment, as the first was (FRAG_FOLLOW). Or
-// it records the translation of a first fragment for the later ones (FRAG_NOTE), or forgets that of
-// an earlier datagram with the same identification (FRAG_FORGET). nat->before is the tuple before
-// the translation.
+// it records the translation of a first fragment that has passed for the later ones (FRAG_NOTE;
+// FRAG_NOTE_IN: that at ingress), or forgets that of an earlier datagram with the same
+// identification (FRAG_FORGET). nat->before is the tuple before the translation.
 __noinline int nat_fragment(struct cpu *c, __u32 what)
 {
 	struct config *cf = settings();
@@ -28,17 +28,17 @@ __noinline int nat_fragment(struct cpu *c, __u32 what)
 	k.id = p->ip_id;
 	k.recv = p->recv;
 	k.proto = p->version == 4 ? p->proto : 0; // as in frag_key
-	k.dir = p->dir;
+	k.dir = what == FRAG_NOTE_IN ? DIR_IN : p->dir;
 	if (what == FRAG_FORGET)
 		return bpf_map_delete_elem(&nat_frags, &k) == 0;
-	if (what == FRAG_NOTE) {
+	if (what == FRAG_NOTE || what == FRAG_NOTE_IN) {
 		struct nat_frag v = {};
 		v.src.hi = p->src_hi;
 		v.src.lo = p->src_lo;
 		v.dst.hi = p->dst_hi;
 		v.dst.lo = p->dst_lo;
 		v.until = p->now + cf->life_frag;
-		v.nat_rule = nat->nat_rule;
+		v.nat_rule = nat->nat_rule & ~SEEN_TRANSLATED;
 		bpf_map_update_elem(&nat_frags, &k, &v, BPF_ANY);
 		return 1;
 	}
@@ -112,6 +112,8 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
 		return nat_fragment(c, FRAG_FOLLOW) ? NAT_DONE : NAT_NONE;
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(c, FRAG_FORGET);
 	make_key(skb, c, p, look);
 	if (nat_follow(c, META_WIRE)) {
 		if (unlikely(look->is_error && nat->nat_rule))
@@ -130,12 +132,8 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		nat->make = MAKE_TRANSLATION;
 	} else {
 		nat->nat_rule = 0;
-		if (p->frag & FRAG_FIRST)
-			nat_fragment(c, FRAG_FORGET);
 		return NAT_NONE;
 	}
-	if (p->frag & FRAG_FIRST)
-		nat_fragment(c, FRAG_NOTE);
 	return NAT_DONE;
 }
 
@@ -342,12 +340,11 @@ __noinline int mark_published(struct cpu *c)
 	return 0;
 }
 
-// nat_inbound follows a packet that has passed to a pod, or to where a forwarded port may lead. It
-// keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a reason.
-// `forget` says which translation of its tuple a new flow ends.
-static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
-				       const struct lookup *look, const struct nat *nat,
-				       struct forwarding *f, __u32 how, __u32 forget)
+// keep_inbound keeps the translation of a packet alive, or makes it: see nat_inbound.
+static __always_inline int keep_inbound(struct __sk_buff *skb, struct cpu *c,
+					const struct packet *p, const struct lookup *look,
+					const struct nat *nat, struct forwarding *f, __u32 how,
+					__u32 forget)
 {
 	__u32 place = look->first_place;
 
@@ -373,4 +370,18 @@ static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, con
 		nat_forget(c, forget);
 	}
 	return 0;
+}
+
+// nat_inbound follows a packet that has passed to a pod, or to where a forwarded port may lead. It
+// keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a reason.
+// `forget` says which translation of its tuple a new flow ends.
+static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
+				       const struct lookup *look, const struct nat *nat,
+				       struct forwarding *f, __u32 how, __u32 forget)
+{
+	int why = keep_inbound(skb, c, p, look, nat, f, how, forget);
+
+	if (unlikely(p->frag & FRAG_FIRST) && !why && nat->translated)
+		nat_fragment(c, FRAG_NOTE_IN);
+	return why;
 }

@@ -255,7 +255,7 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	cells := sourceCells(e.options.MaxHalfOpen)
 	spec.Maps["sources"].MaxEntries = cells / sourceLine
 	spec.Maps["source_ring"].MaxEntries = cells
-	for _, name := range []string{"frags", "nat_frags"} {
+	for _, name := range []string{"frags", "refused_frags", "nat_frags"} {
 		m := spec.Maps[name]
 		m.MaxEntries = lruEntries(m.MaxEntries, ebpf.MustPossibleCPU())
 	}

@@ -45,7 +45,7 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 		old[name] = pinned
 		// The engine that made these chose their sizes.
 		switch name {
-		case "states", "tags", "sweep_hints", "tracks", "frags", "nat_frags":
+		case "states", "tags", "sweep_hints", "tracks", "frags", "refused_frags", "nat_frags":
 			m.MaxEntries = pinned.MaxEntries()
 		}
 		if err := m.Compatible(pinned); err != nil {

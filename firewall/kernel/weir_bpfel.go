@@ -1059,6 +1059,7 @@ const (
 	weirMapPublished         = "published"
 	weirMapRates             = "rates"
 	weirMapRedeemed          = "redeemed"
+	weirMapRefusedFrags      = "refused_frags"
 	weirMapRouteMtus         = "route_mtus"
 	weirMapRoutes            = "routes"
 	weirMapRuleCache         = "rule_cache"
@@ -1199,6 +1200,7 @@ type weirMapSpecs struct {
 	Published     *ebpf.MapSpec `ebpf:"published"`
 	Rates         *ebpf.MapSpec `ebpf:"rates"`
 	Redeemed      *ebpf.MapSpec `ebpf:"redeemed"`
+	RefusedFrags  *ebpf.MapSpec `ebpf:"refused_frags"`
 	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	RuleCache     *ebpf.MapSpec `ebpf:"rule_cache"`
@@ -1281,6 +1283,7 @@ type weirMaps struct {
 	Published     *ebpf.Map `ebpf:"published"`
 	Rates         *ebpf.Map `ebpf:"rates"`
 	Redeemed      *ebpf.Map `ebpf:"redeemed"`
+	RefusedFrags  *ebpf.Map `ebpf:"refused_frags"`
 	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	RuleCache     *ebpf.Map `ebpf:"rule_cache"`
@@ -1339,6 +1342,7 @@ func (m *weirMaps) Close() error {
 		m.Published,
 		m.Rates,
 		m.Redeemed,
+		m.RefusedFrags,
 		m.RouteMtus,
 		m.Routes,
 		m.RuleCache,
