@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/flock"
 )
 
 // Lock is held on a directory. The kernel drops it when the process ends, however that happens.
@@ -88,8 +90,8 @@ func Acquire(path string) (*Lock, error) {
 }
 
 func lockFile(path string, f *os.File) (*Lock, error) {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := flock.Lock(f, ErrLocked); err != nil {
+		if errors.Is(err, ErrLocked) {
 			err = errLocked{holder(f)}
 		}
 		f.Close()

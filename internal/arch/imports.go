@@ -24,7 +24,7 @@ var ranks = map[string]int{
 	"firewall": 2, "store": 2, // contracts
 	"observe": 3, "eyeballs": 3, "udp": 3,
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
-	"internal/atomicfile": 2, "internal/configfile": 2, "internal/filehint": 2,
+	"internal/atomicfile": 2, "internal/configfile": 2, "internal/filehint": 2, "internal/flock": 2,
 	"internal/unixsocket": 2, "internal/forward": 2, "internal/podrange": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/disk": 3, "store/admin": 3,

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/flock"
 )
 
 // errHeld means that another process holds the directory.
@@ -26,7 +26,7 @@ func Hold(ctx context.Context, dir string) (*os.File, error) {
 		return nil, err
 	}
 	for {
-		f, err := tryHold(dir)
+		f, err := flock.Open(dir, errHeld)
 		if !errors.Is(err, errHeld) {
 			return f, err
 		}
@@ -36,22 +36,6 @@ func Hold(ctx context.Context, dir string) (*os.File, error) {
 		case <-time.After(holdAgain):
 		}
 	}
-}
-
-func tryHold(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = errHeld
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // Reserve takes space on the disk of a directory until the file is closed. Not every file system
@@ -77,7 +61,7 @@ func Reserve(dir string, size int64) (*os.File, error) {
 
 // sweep removes what crashes have left, unless a join is under way: it would lose what it writes.
 func sweep(dir string) error {
-	f, err := tryHold(dir)
+	f, err := flock.Open(dir, errHeld)
 	if errors.Is(err, errHeld) {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/weirnet/weir/internal/flock"
 	"github.com/weirnet/weir/store"
 )
 
@@ -72,7 +73,8 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	held, err := lock(c.Dir)
+	// etcd itself would take the sockets away from the one that runs, and then wait for it for ever.
+	held, err := flock.Open(c.Dir, ErrRuns)
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}

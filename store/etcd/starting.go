@@ -3,7 +3,6 @@ package etcd
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"syscall"
 
@@ -15,24 +14,6 @@ import (
 // ErrRuns means that another process runs the member of a directory, or works on it.
 var ErrRuns = errors.New("another weir-store has it open: it runs already (systemctl status " +
 	"weir-store), or another command has not ended")
-
-// lock keeps other processes from a member. etcd itself would first take the sockets away from the
-// one that runs, and then wait for it for ever.
-func lock(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = ErrRuns
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
 
 // needed is the space that etcd reserves at a start: two files of its log, and some for the rest.
 const needed = "160 MiB"

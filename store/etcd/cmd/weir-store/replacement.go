@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/flock"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/members"
 )
@@ -38,20 +38,12 @@ type replacement struct {
 // hold keeps other processes from starting the member of this directory, or replacing its store,
 // until the file is closed.
 func (h home) hold() (*os.File, error) {
-	f, err := os.Open(string(h))
+	f, err := flock.Open(string(h), etcd.ErrRuns)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: run weir cluster init first, or name the "+
 			"directory with --dir", h)
 	}
 	if err != nil {
-		return nil, err
-	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = etcd.ErrRuns
-	}
-	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("%s: %w", h, err)
 	}
 	return f, nil
