@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -130,7 +131,10 @@ func (c *chaos) joinHost() {
 	}
 	c.serials[name]++
 	serial := c.serials[name]
-	all, err := cluster.ClaimRanges(c.t.Context(), c.model, []cluster.Pool{c.pool}, name,
+	owners := func(ctx context.Context) ([]cluster.Owner, error) {
+		return cluster.ReadOwners(ctx, c.model)
+	}
+	all, err := cluster.ClaimRanges(c.t.Context(), c.model, owners, []cluster.Pool{c.pool}, name,
 		func(r []netip.Prefix) (store.Txn, error) {
 			n := c.node(name, serial, r[0].String())
 			n.Serial[2] = name[1]

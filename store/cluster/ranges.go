@@ -73,7 +73,8 @@ func (p Pool) Choose(name string, owners []Owner) (Owner, error) {
 		if o.Name == name && (own == nil || better(o, own)) {
 			own = o
 		}
-		older := oldest == nil || o.Revision < oldest.Revision
+		older := oldest == nil || o.Revision < oldest.Revision ||
+			o.Revision == oldest.Revision && o.Range.Addr().Less(oldest.Range.Addr())
 		if o.Released && older && !taken(o.Range) {
 			oldest = o
 		}
@@ -195,10 +196,10 @@ func (p Pool) at(n uint64) netip.Prefix {
 	return netip.PrefixFrom(addr, p.Bits)
 }
 
-// owners reads the owners of all ranges. What is not a range has none, and a range with a value
-// that cannot be read has one without a name. What an attacker in the store has written there must
-// not keep hosts from being removed.
-func owners(s store.Snapshot) (list []Owner) {
+// Owners reads the owners of ranges. What is not a range has none, and a range with a value that
+// cannot be read has one without a name. What an attacker in the store has written there must not
+// keep hosts from being removed.
+func Owners(s store.Snapshot) (list []Owner) {
 	for _, e := range s.Entries {
 		r, err := parseRangeKey(e.Key)
 		if err != nil {
@@ -214,23 +215,28 @@ func owners(s store.Snapshot) (list []Owner) {
 	return list
 }
 
-// ClaimRanges gives a host its range of each pool and returns them. with adds what belongs to the
-// same transaction, such as the host's certificate and the use of its invitation, when it gets the
-// ranges. Claim tries again when another host was faster, and returns the conflict when a
-// comparison of with failed.
-func ClaimRanges(ctx context.Context, s store.Store, pools []Pool, name string,
+// ClaimRanges gives a host its range of each pool and returns them. owners returns those of all
+// ranges, as ReadOwners does or as the caller knows them: a claim compares their revisions. with
+// adds what belongs to the same transaction, such as the host's certificate and the use of its
+// invitation, when it gets the ranges. Claim tries again when another host was faster, and returns
+// the conflict when a comparison of with failed.
+func ClaimRanges(ctx context.Context, s store.Store,
+	owners func(context.Context) ([]Owner, error), pools []Pool, name string,
 	with func([]netip.Prefix) (store.Txn, error)) ([]netip.Prefix, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	for {
-		chosen, err := chooseAll(ctx, s, pools, name)
+		all, err := owners(ctx)
 		if err != nil {
 			return nil, err
 		}
-		ranges := make([]netip.Prefix, len(chosen))
-		for i, o := range chosen {
-			ranges[i] = o.Range
+		chosen, ranges := make([]Owner, len(pools)), make([]netip.Prefix, len(pools))
+		for i, p := range pools {
+			if chosen[i], err = p.Choose(name, all); err != nil {
+				return nil, err
+			}
+			ranges[i] = chosen[i].Range
 		}
 		t, err := with(ranges)
 		if err != nil {
@@ -254,20 +260,10 @@ func ClaimRanges(ctx context.Context, s store.Store, pools []Pool, name string,
 	}
 }
 
-// chooseAll reads the owners and chooses from each pool.
-func chooseAll(ctx context.Context, s store.Store, pools []Pool, name string) ([]Owner, error) {
-	snapshot, err := s.Read(ctx, RangeTree, 0)
-	if err != nil {
-		return nil, err
-	}
-	all := owners(snapshot)
-	chosen := make([]Owner, len(pools))
-	for i, p := range pools {
-		if chosen[i], err = p.Choose(name, all); err != nil {
-			return nil, err
-		}
-	}
-	return chosen, nil
+// ReadOwners reads the owners of all ranges.
+func ReadOwners(ctx context.Context, s store.Store) ([]Owner, error) {
+	got, err := s.Read(ctx, RangeTree, 0)
+	return Owners(got), err
 }
 
 // ReleaseRanges returns what removes a host's right to its ranges; the ranges stay known as
@@ -277,7 +273,7 @@ func ReleaseRanges(all store.Snapshot, name string) (t store.Txn, err error) {
 	if err != nil {
 		return t, err
 	}
-	for _, o := range owners(all) {
+	for _, o := range Owners(all) {
 		if o.Name == name && !o.Released {
 			key := RangeKey(o.Range)
 			t.Compare = append(t.Compare, store.Compare{Key: key, Revision: o.Revision})

@@ -188,7 +188,7 @@ func TestClaims(t *testing.T) {
 		group.Go(func() {
 			name := fmt.Sprint("host", i)
 			s := &together{Store: model, all: &all}
-			first, err := ClaimRanges(t.Context(), s, []Pool{p}, name, none)
+			first, err := claim(t, s, []Pool{p}, name, none)
 			if err != nil {
 				t.Error(err)
 				return
@@ -196,7 +196,7 @@ func TestClaims(t *testing.T) {
 			if i%3 == 0 {
 				release(t, s, name)
 			}
-			again, err := ClaimRanges(t.Context(), s, []Pool{p}, name, none)
+			again, err := claim(t, s, []Pool{p}, name, none)
 			if !slices.Equal(again, first) || len(again) != 1 || err != nil {
 				t.Errorf("%s had %v, gets %v, %v", name, first, again, err)
 				return
@@ -212,6 +212,14 @@ func TestClaims(t *testing.T) {
 		}
 		owner[r] = i
 	}
+}
+
+// claim is ClaimRanges with the owners that the store has.
+func claim(t *testing.T, s store.Store, pools []Pool, name string,
+	with func([]netip.Prefix) (store.Txn, error)) ([]netip.Prefix, error) {
+	return ClaimRanges(t.Context(), s, func(ctx context.Context) ([]Owner, error) {
+		return ReadOwners(ctx, s)
+	}, pools, name, with)
 }
 
 func release(t *testing.T, s store.Store, name string) {
@@ -236,7 +244,7 @@ func TestClaimWithMore(t *testing.T) {
 		return store.Txn{Compare: []store.Compare{{Key: NodeTree + "a"}},
 			Put: []store.Entry{{Key: NodeTree + "a", Value: fmt.Append(nil, r)}}}, nil
 	}
-	r, err := ClaimRanges(t.Context(), s, pools, "a", invited)
+	r, err := claim(t, s, pools, "a", invited)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +253,7 @@ func TestClaimWithMore(t *testing.T) {
 		len(r) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := ClaimRanges(t.Context(), s, pools, "a", invited); !errors.Is(err,
+	if _, err := claim(t, s, pools, "a", invited); !errors.Is(err,
 		store.ErrConflict) {
 		t.Errorf("a second host of the name joined: %v", err)
 	}

@@ -3,9 +3,7 @@ package members
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -149,30 +147,4 @@ func (r *request) ownKeys(name string, certificate []byte) error {
 		}
 	}
 	return nil
-}
-
-// withBound returns the owners of ranges with those that certificates bind: whatever the store has,
-// they belong to their hosts.
-func (k *known) withBound(got store.Snapshot) (store.Snapshot, error) {
-	if len(k.bound) == 0 {
-		return got, nil
-	}
-	entries := map[string]store.Entry{}
-	for _, e := range got.Entries {
-		entries[e.Key] = e
-	}
-	for name, c := range k.bound {
-		value, err := json.Marshal(cluster.Owner{Name: name})
-		if err != nil {
-			return got, err
-		}
-		for _, r := range c.Ranges {
-			key := cluster.RangeKey(r)
-			entries[key] = store.Entry{Key: key, Value: value, Revision: entries[key].Revision}
-		}
-	}
-	got.Entries = slices.SortedFunc(maps.Values(entries), func(a, b store.Entry) int {
-		return strings.Compare(a.Key, b.Key)
-	})
-	return got, nil
 }

@@ -182,7 +182,7 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	t.Compare = append(t.Compare, head, store.Compare{Key: r.invite, Revision: invited},
 		store.Compare{Key: key, Revision: before})
 	var written store.Entry
-	ranges, err := cluster.ClaimRanges(ctx, j.known, j.Pools, r.Name,
+	ranges, err := cluster.ClaimRanges(ctx, j.known, j.known.owners, j.Pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {

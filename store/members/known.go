@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/weirnet/weir/store"
@@ -18,8 +21,18 @@ type known struct {
 	members int64 // revision of MembersKey
 	right   bool
 	hosts   *store.Copy
-	ranges  *store.Copy
+	ranges  owned
 	bound   Certificates // of this join
+}
+
+// owned are the owners of ranges, decoded once: of many removed hosts each has a range.
+type owned map[netip.Prefix]cluster.Owner
+
+// set takes the owners of ranges that were read or written.
+func (w owned) set(entries ...store.Entry) {
+	for _, o := range cluster.Owners(store.Snapshot{Entries: entries}) {
+		w[o.Range] = o
+	}
 }
 
 // learn makes sure that the hosts and ranges are those of a MembersKey that was just read.
@@ -35,25 +48,37 @@ func (k *known) learn(ctx context.Context, members store.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	k.hosts, k.ranges = store.NewCopy(all[0]), store.NewCopy(all[1])
+	k.hosts, k.ranges = store.NewCopy(all[0]), owned{}
+	k.ranges.set(all[1].Entries...)
 	k.members, k.right = at, true
 	return nil
 }
 
-// Read implements store.Store. Ranges are read from the store only after one was lost to another
-// host.
-func (k *known) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
-	if name != cluster.RangeTree {
-		return k.Store.Read(ctx, name, revision)
+// owners returns the owners of all ranges. They are read from the store only after one was lost to
+// another host. Those that certificates bind belong to their hosts, whatever the store has.
+func (k *known) owners(ctx context.Context) ([]cluster.Owner, error) {
+	ranges := k.ranges
+	if !k.right {
+		got, err := k.Store.Read(ctx, cluster.RangeTree, 0)
+		if err != nil {
+			return nil, err
+		}
+		ranges = owned{}
+		ranges.set(got.Entries...)
 	}
-	if k.right {
-		return k.withBound(k.ranges.Snapshot())
+	bound := owned{}
+	for name, c := range k.bound {
+		for _, r := range c.Ranges {
+			bound[r] = cluster.Owner{Range: r, Name: name, Revision: ranges[r].Revision}
+		}
 	}
-	got, err := k.Store.Read(ctx, name, revision)
-	if err != nil {
-		return got, err
+	all := make([]cluster.Owner, 0, len(ranges)+len(bound))
+	for r, o := range ranges {
+		if _, is := bound[r]; !is {
+			all = append(all, o)
+		}
 	}
-	return k.withBound(got)
+	return slices.AppendSeq(all, maps.Values(bound)), nil
 }
 
 // Commit implements store.Store. What it changes is known then. After an error nothing is.
@@ -67,14 +92,13 @@ func (k *known) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	}
 	for _, p := range t.Put {
 		p.Revision = revision
-		b := store.Batch{Revision: revision, Changes: []store.Change{{Entry: p}}}
 		switch {
 		case p.Key == cluster.MembersKey:
 			k.members = revision
 		case store.Covers(cluster.NodeTree, p.Key):
-			k.hosts.Apply(b)
+			k.hosts.Apply(store.Batch{Revision: revision, Changes: []store.Change{{Entry: p}}})
 		case store.Covers(cluster.RangeTree, p.Key):
-			k.ranges.Apply(b)
+			k.ranges.set(p)
 		}
 	}
 	return revision, nil

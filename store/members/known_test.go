@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"sync/atomic"
 	"testing"
@@ -40,9 +42,10 @@ func TestKnown(t *testing.T) {
 	last, lost, saved := -1, 0, 0
 	for n := range 600 {
 		which := random.IntN(4) // 2: an administrator, 3: a range alone
-		host, key := fmt.Sprint(cluster.NodeTree, "h", random.IntN(30)),
-			fmt.Sprint(cluster.RangeTree, "r", random.IntN(30))
-		put := []store.Entry{{Key: key, Value: fmt.Append(nil, n)}}
+		host := fmt.Sprint(cluster.NodeTree, "h", random.IntN(30))
+		r := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(random.IntN(30))}), 24)
+		put := []store.Entry{{Key: cluster.RangeKey(r), Value: fmt.Appendf(nil, `{"name":"h%d"}`,
+			n)}}
 		if which == 3 {
 			if _, err := model.Commit(t.Context(), store.Txn{Put: put}); err != nil {
 				t.Fatal(err)
@@ -72,8 +75,8 @@ func TestKnown(t *testing.T) {
 		if which == last && k.Store.(*counted).reads.Load() == reads {
 			saved++
 		}
-		if e, ok := k.ranges.Get(key); ok {
-			txn.Compare = append(txn.Compare, store.Compare{Key: key, Revision: e.Revision})
+		if o, ok := k.ranges[r]; ok {
+			txn.Compare = append(txn.Compare, store.Compare{Key: put[0].Key, Revision: o.Revision})
 		}
 		txn.Put = append(txn.Put, store.Entry{Key: host, Value: fmt.Append(nil, n)})
 		if _, err := k.Commit(t.Context(), txn); errors.Is(err, store.ErrConflict) {
@@ -102,9 +105,37 @@ func (k *known) learnAndCheck(t *testing.T, s store.Store, again bool) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := func(c *store.Copy, s store.Snapshot) bool {
-		have := c.Snapshot().Entries
-		return len(have)+len(s.Entries) == 0 || reflect.DeepEqual(have, s.Entries)
+	hosts, ranges := k.hosts.Snapshot().Entries, owned{}
+	ranges.set(got[2].Entries...)
+	return (len(hosts)+len(got[1].Entries) == 0 || reflect.DeepEqual(hosts, got[1].Entries)) &&
+		(!again || maps.Equal(k.ranges, ranges))
+}
+
+// TestOwnersAreDecodedOnce: a join decodes none of the ranges that are known, however many removed
+// hosts had one.
+func TestOwnersAreDecodedOnce(t *testing.T) {
+	const removed = 10_000
+	p := cluster.Pool{Supernet: netip.MustParsePrefix("10.0.0.0/8"), Bits: 24}
+	var all []store.Entry
+	for i := range removed {
+		r := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i)}), 24)
+		all = append(all, store.Entry{Key: cluster.RangeKey(r), Revision: 1,
+			Value: fmt.Appendf(nil, `{"name":"h%d","released":true}`, i)})
 	}
-	return same(k.hosts, got[1]) && (!again || same(k.ranges, got[2]))
+	k := &known{Store: storetest.NewModel(time.Second), right: true, ranges: owned{},
+		bound: Certificates{"b": {Node: cluster.Node{
+			Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}}}}
+	k.ranges.set(all...)
+	n := testing.AllocsPerRun(5, func() {
+		owners, err := k.owners(t.Context())
+		if err != nil || len(owners) != removed {
+			t.Fatalf("%d owners, %v", len(owners), err)
+		}
+		if _, err := p.Choose("a", owners); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > removed/10 {
+		t.Errorf("%v allocations", n)
+	}
 }
