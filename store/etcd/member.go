@@ -73,7 +73,7 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	// etcd itself would take the sockets away from the one that runs, and then wait for it for ever.
+	// etcd itself would take the sockets away from the one that runs, and wait for it for ever.
 	held, err := flock.Open(c.Dir, ErrRuns)
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
