@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -62,13 +63,14 @@ func (s *Server) exchange(msg []byte, id uint16, q *query, server netip.AddrPort
 	if tcp {
 		network = "tcp"
 	}
-	d := net.Dialer{Timeout: resolverTime}
+	d := net.Dialer{Timeout: s.resolverTime}
 	c, err := d.DialContext(s.ctx, network, server.String())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(resolverTime)); err != nil {
+	defer context.AfterFunc(s.ctx, func() { c.Close() })() // Close does not wait for resolvers
+	if err := c.SetDeadline(time.Now().Add(s.resolverTime)); err != nil {
 		return nil, err
 	}
 	if tcp {

@@ -63,6 +63,8 @@ type Server struct {
 	running sync.WaitGroup
 	ctx     context.Context
 	cancel  context.CancelFunc
+	// What the constants of these names say. Tests on a busy machine wait longer.
+	resolverTime, connIdle time.Duration
 
 	answered, forwarded, failed, refused, dropped atomic.Uint64
 }
@@ -70,7 +72,8 @@ type Server struct {
 // Listen starts a Server. It has all sockets, or none.
 func Listen(c Config) (*Server, error) {
 	s := &Server{config: c, names: c.Names, random: rand.Uint32,
-		queries: newQuota(mostQueries, podQueries), conns: newQuota(mostConns, podConns)}
+		queries: newQuota(mostQueries, podQueries), conns: newQuota(mostConns, podConns),
+		resolverTime: resolverTime, connIdle: connIdle}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, gateway := range c.Gateways {
 		if err := s.listen(netip.AddrPortFrom(gateway, Port)); err != nil {

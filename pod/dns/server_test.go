@@ -38,6 +38,9 @@ func ask(t testing.TB, name string, kind dnsmessage.Type, size int) []byte {
 	return msg
 }
 
+// patience is how long tests wait for what has to come.
+const patience = 5 * time.Minute
+
 // newServer returns a Server that does not listen, with two pods and many of one label.
 func newServer(resolvers ...netip.AddrPort) *Server {
 	names := new(Names)
@@ -53,7 +56,8 @@ func newServer(resolvers ...netip.AddrPort) *Server {
 		config: Config{Gateways: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Names: names,
 			Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"),
 				netip.MustParsePrefix("fd00::/64")},
-			Resolvers: func() []netip.AddrPort { return resolvers }}}
+			Resolvers: func() []netip.AddrPort { return resolvers }},
+		resolverTime: patience, connIdle: patience}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -276,7 +280,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Minute))
+		c.SetDeadline(time.Now().Add(patience))
 		query := func(msg []byte) string {
 			t.Helper()
 			if network == "tcp" {
@@ -384,7 +388,7 @@ func TestLongQueries(t *testing.T) {
 	if err := writeMessage(c, ask(t, "web.weir.", dnsmessage.TypeA, 0)); err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(time.Minute))
+	c.SetReadDeadline(time.Now().Add(patience))
 	if _, err := readMessage(c, math.MaxUint16); err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +417,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		c.Write(ask(t, "lost.example.", dnsmessage.TypeA, 0))
 	}
 	c.Write(ask(t, "web.weir.", dnsmessage.TypeA, 0))
-	c.SetReadDeadline(time.Now().Add(time.Minute))
+	c.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 4096)
 	if n, err := c.Read(buf); err != nil || shown(t, buf[:n]) != "Success 10.0.0.2" {
 		t.Errorf("%d, %v", n, err)
@@ -431,7 +435,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		conns = append(conns, c)
 	}
 	last := conns[podConns]
-	last.SetReadDeadline(time.Now().Add(time.Minute))
+	last.SetReadDeadline(time.Now().Add(patience))
 	if _, err := last.Read(buf); err == nil || s.Stats().Dropped != 11 {
 		t.Errorf("a connection too many stays: %v, %d", err, s.Stats().Dropped)
 	}

@@ -58,7 +58,7 @@ func (s *Server) serveConn(c *net.TCPConn, who netip.Addr) {
 		}
 	})
 	for {
-		if c.SetDeadline(time.Now().Add(connIdle)) != nil {
+		if c.SetDeadline(time.Now().Add(s.connIdle)) != nil {
 			return
 		}
 		msg, err := readMessage(c, mostQuery)
@@ -73,7 +73,7 @@ func (s *Server) serveConn(c *net.TCPConn, who netip.Addr) {
 			s.answered.Add(1)
 		case forward:
 			out = s.ask(msg, &q, true) // which may take longer than a connection may be idle
-			if c.SetDeadline(time.Now().Add(connIdle)) != nil {
+			if c.SetDeadline(time.Now().Add(s.connIdle)) != nil {
 				return
 			}
 		}
