@@ -109,20 +109,12 @@ func TestUDPAssociate(t *testing.T) {
 	if n, err := other.Read(b); err == nil {
 		t.Errorf("another socket got %d bytes", n)
 	}
-	for wait := 0; s.Stats().DatagramsDropped-dropped != 3; wait++ {
-		if wait == 3000 {
-			t.Fatalf("%d dropped, want 3", s.Stats().DatagramsDropped-dropped)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	nstest.Eventually(t, "three are dropped", func() bool {
+		return s.Stats().DatagramsDropped-dropped == 3
+	})
 	// The association ends with its connection.
 	control.Close()
-	for wait := 0; s.Stats().Clients > 0; wait++ {
-		if wait == 3000 {
-			t.Fatal("the association outlives its connection")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	nstest.Eventually(t, "it has ended", func() bool { return s.Stats().Clients == 0 })
 }
 
 // TestUDPAssociateNamedPort: an association whose client has named its port belongs to that port,
@@ -147,12 +139,7 @@ func TestUDPAssociateNamedPort(t *testing.T) {
 	defer control.Close()
 	datagram := append([]byte("\x00\x00\x00\x01\x7f\x00\x00\x01"), byte(one>>8), byte(one), 'x')
 	other.WriteToUDPAddrPort(datagram, relay)
-	for wait := 0; s.Stats().DatagramsDropped != 1; wait++ {
-		if wait == 3000 {
-			t.Fatalf("%d dropped, want 1", s.Stats().DatagramsDropped)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	nstest.Eventually(t, "1 dropped", func() bool { return s.Stats().DatagramsDropped == 1 })
 	client.WriteToUDPAddrPort(datagram, relay)
 	b := make([]byte, 100)
 	if n, err := client.Read(b); err != nil || !bytes.Equal(b[:n], datagram) {
@@ -173,12 +160,7 @@ func TestUDPSessionsAreBounded(t *testing.T) {
 		sock.Write(fmt.Appendf(nil, "\x00\x00\x00\x01\x7f\x00\x00%c\x27\x0fx", i+1))
 		time.Sleep(time.Millisecond)
 	}
-	for wait := 0; s.Stats().DatagramsDropped != 10; wait++ {
-		if wait == 3000 {
-			t.Fatalf("%d dropped, want 10", s.Stats().DatagramsDropped)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	nstest.Eventually(t, "10 dropped", func() bool { return s.Stats().DatagramsDropped == 10 })
 }
 
 // TestWaitingDatagramsAreBounded: what waits for names that are not resolved takes little memory,
