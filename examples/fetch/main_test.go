@@ -44,8 +44,15 @@ func TestFetchListsAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
+	defer l.Close()
+	// The port of a connection: no other program can listen there meanwhile.
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	c, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	address := c.LocalAddr().String()
 	var messages strings.Builder
 	if err := fetch("http://"+strings.Replace(address, "127.0.0.1", "localhost", 1), io.Discard,
 		&messages); err == nil {

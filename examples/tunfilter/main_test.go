@@ -98,7 +98,7 @@ func TestTunFilter(t *testing.T) {
 	}
 	if body, err := get(b, "http://10.77.0.1:80/", 2*time.Second); err == nil {
 		t.Errorf("a connection came in: %q", body)
-	} else if e, ok := err.(net.Error); !ok && !e.Timeout() {
+	} else if e, ok := err.(net.Error); !ok || !e.Timeout() {
 		t.Errorf("it was not dropped silently: %v", err)
 	}
 	halfOfThem(t, a, b)
