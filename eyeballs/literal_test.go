@@ -3,6 +3,7 @@ package eyeballs
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"path/filepath"
 	"strings"
@@ -52,17 +53,22 @@ func TestLiteralAllocations(t *testing.T) {
 	}
 	defer l.Close()
 	address := l.Addr().String()
+	// A connection that is not there at once costs more. The least says what dialling costs.
 	measure := func(dial func(context.Context, string, string) (net.Conn, error)) float64 {
-		return testing.AllocsPerRun(200, func() {
-			c, err := dial(context.Background(), "tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		})
+		least := math.Inf(1)
+		for range 100 {
+			least = min(least, testing.AllocsPerRun(1, func() {
+				c, err := dial(context.Background(), "tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.(*net.TCPConn).SetLinger(0)
+				c.Close()
+			}))
+		}
+		return least
 	}
-	for _, timeout := range []time.Duration{0, 10 * time.Second} {
+	for _, timeout := range []time.Duration{0, patience} {
 		theirs := measure((&net.Dialer{Timeout: timeout}).DialContext)
 		ours := measure((&Dialer{Timeout: timeout}).DialContext)
 		if ours > theirs {

@@ -275,6 +275,7 @@ func TestMixedCase(t *testing.T) {
 func TestTruncatedGoesOverTCP(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
+	r.resend = time.Hour // an answer needs no second transmission
 	var many []string
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("2001:db8::%x", i+1))

@@ -98,14 +98,14 @@ func NewNet(v4, v6 bool) (*Net, error) {
 	return n, nil
 }
 
-// warmUp sends datagrams until one arrives: the kernel notices a little later that the device is
-// up, and drops what is sent before.
+// warmUp sends datagrams until one arrives, for minutes: the kernel notices a little later that the
+// device is up, and drops what is sent before.
 func (n *Net) warmUp() error {
 	to := "203.0.113.1:9"
 	if !n.Local4.IsValid() {
 		to = "[2001:db8::9]:9"
 	}
-	for range 400 {
+	for range 60_000 {
 		if c, err := net.Dial("udp", to); err == nil {
 			c.Write([]byte("ping"))
 			c.Close()
