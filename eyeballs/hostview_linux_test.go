@@ -57,9 +57,6 @@ func TestReadHostView(t *testing.T) {
 	if v.route4.IsValid() && !v.v4 || v.route6.IsValid() && !v.v6 {
 		t.Errorf("a route without a family: %+v", v)
 	}
-	if again := readHostView(); again.id != v.id {
-		t.Error("the same network twice has two ids")
-	}
 	if src := v.source(netip.MustParseAddr("127.0.0.1")); !src.IsLoopback() {
 		t.Errorf("from %v to loopback", src)
 	}
@@ -110,7 +107,11 @@ func TestManyLinkLocalAddresses(t *testing.T) {
 		ip(fmt.Sprintf("addr del %s/64 dev many0", a))
 	}
 	ip("route add default via 2001:db8::ff dev many0")
-	if v := readHostView(); !v.v6 || v.v4 || !v.route6.IsValid() {
+	v := readHostView()
+	if !v.v6 || v.v4 || !v.route6.IsValid() {
 		t.Errorf("IPv6 %v, IPv4 %v, route from %v", v.v6, v.v4, v.route6)
+	}
+	if again := readHostView(); again.id != v.id { // the host's own network may change meanwhile
+		t.Error("the same network twice has two ids")
 	}
 }
