@@ -16,8 +16,8 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// sendSegments has the client send an IPv6 packet of TCP by a packet socket, which the kernel is to
-// cut into segments of one byte behind so many bytes of headers.
+// sendSegments has the client send an IPv6 packet of TCP by a packet socket. The kernel is to cut
+// it into segments of one byte behind so many bytes of headers.
 func (g *pairLab) sendSegments(t *testing.T, p []byte, head int) {
 	t.Helper()
 	g.must(t, g.client.Do(func() error {
@@ -56,8 +56,8 @@ func (g *pairLab) mac(t *testing.T, n *nstest.Node) (a net.HardwareAddr) {
 	return l.HardwareAddr
 }
 
-// TestHugePacketsCostTheMost: a GSO packet of tiny segments with long headers, which any container
-// with a packet socket can send, has more bytes on the wire than a pipe of a low bandwidth carries
+// TestHugePacketsCostTheMost: any container with a packet socket can send a GSO packet of tiny
+// segments with long headers. It has more bytes on the wire than a pipe of a low bandwidth carries
 // in the times that 64 bits hold. It does not cost less than a shorter one.
 func TestHugePacketsCostTheMost(t *testing.T) {
 	t.Parallel()

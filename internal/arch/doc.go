@@ -12,4 +12,5 @@
 //   - Tests: no test has more than 80 lines.
 //   - Vocabulary: terms with a standard name have that name, in code, prose and file names.
 //   - Columns: lines fit into 100 columns.
+//   - Sentences: those of comments have at most 30 words.
 package arch

@@ -57,8 +57,8 @@ func newRacer(t *testing.T) *racer {
 	return r
 }
 
-// raced checks that the first attempt went to the refusing address, and that the other one won. On a
-// busy machine the second attempt begins before the first one has failed.
+// raced checks that the first attempt went to the refusing address, and that the other one won. On
+// a busy machine the second attempt begins before the first one has failed.
 func (r *racer) raced(t *testing.T, port string) {
 	t.Helper()
 	r.mu.Lock()

@@ -259,9 +259,9 @@ func TestClaimWithMore(t *testing.T) {
 	}
 }
 
-// TestChooseAmongManyReleased: the range that was released first is found among a hundred thousand,
-// each of which was released before the one that comes earlier in the pool, and of which a former
-// length of ranges takes every second one. With a search through all for each, this takes minutes.
+// TestChooseAmongManyReleased: the range that was released first is found among a hundred thousand.
+// Each was released before the one that comes earlier in the pool, and a former length of ranges
+// takes every second one. With a search through all for each, this takes minutes.
 func TestChooseAmongManyReleased(t *testing.T) {
 	p := Pool{Supernet: netip.MustParsePrefix("10.0.0.0/8"), Bits: 25}
 	const count = 1 << 17
