@@ -29,12 +29,8 @@ static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct con
 	struct verdict *v = &c->verdict;
 	__u32 l3 = c->packet.l3;
 
-	v->pass = 0;
+	__builtin_memset(v, 0, sizeof(*v));
 	v->reason = reason;
-	v->answer = ANSWER_NONE;
-	v->state = USE_NONE;
-	v->number = 0;
-	v->id = 0;
 	conclude(skb, c, cf, l3 == L2_INFINIBAND ? L2_INFINIBAND : l3 ? 14 : 0);
 	return TC_ACT_SHOT;
 }

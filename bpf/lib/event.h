@@ -57,14 +57,16 @@ __noinline int event_packet(struct cpu *c, __u32 kind)
 	}
 	__builtin_memset(e, 0, sizeof(*e));
 	e->time = p->now;
-	e->src_hi = p->src_hi;
-	e->src_lo = p->src_lo;
-	e->dst_hi = p->dst_hi;
-	e->dst_lo = p->dst_lo;
-	e->ports = p->ports;
+	if (p->version) { // otherwise these are of an earlier packet: refuse
+		e->src_hi = p->src_hi;
+		e->src_lo = p->src_lo;
+		e->dst_hi = p->dst_hi;
+		e->dst_lo = p->dst_lo;
+		e->ports = p->ports;
+		e->tcp_flags = p->tcp_flags;
+	}
 	e->length = p->len;
 	e->proto = p->proto;
-	e->tcp_flags = p->tcp_flags;
 	describe(e, p, v);
 	e->kind = kind;
 	e->version = p->version;

@@ -17,23 +17,29 @@ func (g *pairLab) needCookies(t *testing.T) {
 	}
 }
 
-// keepCookiesOn switches SYN cookies on without a flood. They stay on: the sweep has looked in the
-// future whether they are needed (need_cookies in sweep.h).
+// keepCookiesOn switches SYN cookies on without a flood. They stay on.
 func (g *pairLab) keepCookiesOn(t *testing.T) {
 	t.Helper()
-	memory, err := g.engine.objects.Gauges.Memory()
-	if err != nil {
+	if err := g.engine.setCookies(cookiesOn); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// setCookies sets the mode of SYN cookies. The sweep does not end it: it has looked in the future
+// whether they are needed (need_cookies in sweep.h).
+func (e *Engine) setCookies(mode uint32) error {
+	memory, err := e.objects.Gauges.Memory()
+	if err != nil {
+		return err
 	}
 	var is weirGauge
 	looked := []int64{math.MaxInt64 / 2}
-	if _, err := memory.WriteAt(bytesOf(looked), int64(unsafe.Offsetof(is.Looked))); err != nil {
-		t.Fatal(err)
+	_, err = memory.WriteAt(bytesOf(looked), int64(unsafe.Offsetof(is.Looked)))
+	if err != nil {
+		return err
 	}
-	on := []uint32{cookiesOn}
-	if _, err := memory.WriteAt(bytesOf(on), int64(unsafe.Offsetof(is.Cookies))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = memory.WriteAt(bytesOf([]uint32{mode}), int64(unsafe.Offsetof(is.Cookies)))
+	return err
 }
 
 // answeredSYN is struct answered_syn.

@@ -3,13 +3,18 @@ package kernel
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/testrand"
@@ -44,9 +49,12 @@ type pathEvent struct {
 type pathRun struct {
 	*pathMix
 	base    []firewall.Interface
+	events  *ringbuf.Reader
 	kind    pathKind
 	got     outcome           // of the last packet
 	numbers map[string]uint64 // counters after the last packet, nil after a change
+	// so many changes of pods or translations after the first, their serial number wraps around
+	wrapAfter uint32
 }
 
 // send has a packet come to its hook.
@@ -86,8 +94,26 @@ func (v *pathRun) send(h *pathHop) (o outcome) {
 		}
 	}
 	slices.Sort(news)
-	o.count = strings.Join(news, ", ")
+	o.count = strings.Join(append(news, v.dropped()...), ", ")
 	return o
+}
+
+// dropped returns what the events say of dropped packets since it was called last.
+func (v *pathRun) dropped() (all []string) {
+	v.events.SetDeadline(time.Unix(1, 0)) // those that are there
+	for {
+		r, err := v.events.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return all
+		}
+		v.must(err)
+		w := (*weirEvent)(unsafe.Pointer(&r.RawSample[0]))
+		if w.Kind != eventPacket {
+			e := v.engine.event(w)
+			e.Time = 0
+			all = append(all, fmt.Sprintf("event %+v", e))
+		}
+	}
 }
 
 // counted are the counters of decisions, but for what the kernel sends by itself, and of pods.
@@ -130,18 +156,21 @@ func (v *pathRun) begin(kind pathKind) {
 	v.reset()
 	v.must(v.engine.endWhere(func(*entry) bool { return true }))
 	v.must(prune(v.engine.objects.Frags, func(weirFragKey) bool { return false }))
+	v.must(prune(v.engine.objects.RefusedFrags, func(weirFragKey) bool { return false }))
 	v.must(prune(v.engine.objects.NatFrags, func(weirNatFragKey) bool { return false }))
 	v.setConfig(func(c *weirConfig) { // nothing expires meanwhile
 		for _, life := range []*int64{&c.LifeSyn, &c.LifeEstablished, &c.LifeFin, &c.LifeRst,
 			&c.LifeUdp, &c.LifeUdpReply, &c.LifeShort, &c.LifeFrag} {
 			*life = int64(time.Hour)
 		}
-		c.Listen &^= 1 << eventPacket
+		c.Listen = 1<<firewall.EventDrop | 1<<firewall.EventRefuse
 		if kind != onFastPath {
 			c.Listen |= 1 << eventPacket
 		}
 	})
+	v.engine.forwarding.Serial = math.MaxUint32 - v.wrapAfter
 	v.forgetCaches()
+	v.dropped()
 }
 
 // states are all entries of the table, with what does not depend on the time.
@@ -159,9 +188,10 @@ func (v *pathRun) states() map[string]string {
 }
 
 // TestCachesChangeNoVerdict: what is cached, and the fast path, change nothing that becomes of a
-// packet: the program's answer, the frame and the mark that it leaves, what is counted, and the
-// states. Between the packets rules, tables, addresses, pods and translations change. Every packet
-// that is dropped is counted with a reason.
+// packet: the program's answer, the frame and the mark that it leaves, what is counted, the events
+// of dropped packets with their rules, and the states. Between the packets rules, tables,
+// addresses, pods, translations, services and the mode of SYN cookies change, and the numbers by
+// which caches are valid wrap around. Every packet that is dropped is counted with a reason.
 func TestCachesChangeNoVerdict(t *testing.T) {
 	t.Parallel()
 	cachesChangeNoVerdict(t, 6)
@@ -176,7 +206,11 @@ func cachesChangeNoVerdict(t *testing.T, sequences uint64) {
 	stayOnFirstCPU(t)
 	f := newFrames(t, mixRules[0])
 	f.must(f.host.Command("ping", "-c", "1", "-W", "300", "2001:db8::2").Run())
-	v := &pathRun{pathMix: &pathMix{frames: f}, base: slices.Clone(f.ifs)}
+	f.virtualAddresses()
+	events, err := ringbuf.NewReader(f.engine.objects.Events)
+	f.must(err)
+	defer events.Close()
+	v := &pathRun{pathMix: &pathMix{frames: f}, base: slices.Clone(f.ifs), events: events}
 	first := testrand.Seed(t)
 	for n := range sequences {
 		v.sequence(t, first+n)
@@ -189,6 +223,7 @@ func (v *pathRun) sequence(t *testing.T, seed uint64) {
 	v.pathMix.begin(seed)
 	const events = 600
 	changes := pick(v.r, 20, 60) // one event of so many
+	v.wrapAfter = uint32(v.r.IntN(10))
 	v.begin(uncached)
 	var all []*pathEvent
 	for range events {

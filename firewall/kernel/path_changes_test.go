@@ -28,6 +28,7 @@ func (v *pathRun) reset() {
 	v.setPods(0)
 	v.setTranslations(0)
 	v.must(v.engine.SetNetfilter(false))
+	v.must(v.engine.setCookies(0))
 	v.must(v.engine.SetQdiscLinks(nil))
 	v.must(v.engine.SetStack(false, nil))
 	v.must(v.engine.SetRouteMTUs(nil))
@@ -88,7 +89,7 @@ func (v *pathRun) setPods(n int) {
 	}))
 }
 
-// setTranslations sets what is translated: bits for pods, published ports and other hosts.
+// setTranslations sets what is translated: bits for pods, published ports, others and services.
 func (v *pathRun) setTranslations(n int) {
 	v.must(v.host.Do(func() error {
 		m := forward.Masquerade{Sources: podRanges, Except: podRanges,
@@ -117,6 +118,19 @@ func (v *pathRun) setTranslations(n int) {
 			}
 		}
 		if err := v.engine.SetForwards(forwards); err != nil {
+			return err
+		}
+		var services []forward.Service
+		if n&8 != 0 { // of one pod, for the secrets by which flows are divided are random
+			services = []forward.Service{
+				{Proto: packet.ProtoTCP, At: end(virtual[0], 80), Backends: []forward.Backend{
+					v.a.backend(0, 80)}},
+				{Proto: packet.ProtoUDP, At: end(virtual[0], 53)},
+				{Proto: packet.ProtoUDP, At: end(virtual[1], 2000), Backends: []forward.Backend{
+					v.b.backend(1, 53)}},
+			}
+		}
+		if err := v.engine.SetServices(services); err != nil {
 			return err
 		}
 		return v.engine.SetPublished(all)
@@ -151,13 +165,17 @@ var mixRules = []string{
 		"add 3 fwd 192.0.2.1 tcp from any to any 80 in\n" +
 		"add 4 fwd 192.0.2.2 ip4 from any to any 2000 out keep-state\n" +
 		"add 9 allow ip from any to any keep-state\n",
+	"pipe 1 config bw 8Gbit/s queue 10000000Bytes\n" +
+		"pipe 2 config bw 8Gbit/s queue 10000000Bytes mask src-ip 0xffffffff\nadd 1 check-state\n" +
+		"add 2 pipe 1 udp from any to any 53\nadd 3 pipe 2 tcp from any to any keep-state\n" +
+		"add 4 deny udp from any to any 666\nadd 5 allow ip from any to any keep-state\n",
 	"add 1 deny ip from any to any not verrevpath in\nadd 2 allow ip from any to any keep-state\n",
 }
 
 // change returns something that may happen between two packets.
 func (v *pathRun) change() *pathEvent {
 	r := v.r
-	kind, n := r.IntN(8), r.IntN(8)
+	kind, n := r.IntN(8), r.IntN(16)
 	e := &pathEvent{what: fmt.Sprint("change ", kind, " ", n)}
 	switch kind {
 	case 0, 1:
@@ -167,7 +185,10 @@ func (v *pathRun) change() *pathEvent {
 	case 3:
 		e.change = func() { v.setTranslations(n) }
 	case 4:
-		e.change = func() { v.must(v.engine.SetNetfilter(n%2 == 0)) }
+		e.change = func() {
+			v.must(v.engine.SetNetfilter(n%2 == 0))
+			v.must(v.engine.setCookies(uint32(n>>1&1) * cookiesOn)) // no socket listens
+		}
 	case 5:
 		e.change = func() {
 			v.must(v.engine.SetQdiscLinks([]uint32{v.a.endpoint.Index}[:n&1]))
