@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -192,18 +193,26 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 		}
 	}
 	violations = append(violations, differs...)
+	blocks := map[string]int64{}
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		clear(blocks)
+		for _, s := range x.streams {
+			blocks[s.work.name] += s.blocks.Load()
+		}
+		if !slices.Contains(slices.Collect(maps.Values(blocks)), 0) || time.Now().After(deadline) {
+			break
+		}
+	}
 	close(x.over)
 	if n := x.passed.count(); n > 0 {
 		violations = append(violations,
 			fmt.Sprintf("%d of %d probes of refused ports were answered:%s", n, x.probed.Load(),
 				&x.passed))
 	}
-	blocks := map[string]int64{}
 	for _, s := range x.streams {
 		s.mu.Lock()
 		violations = append(violations, s.broken...)
 		s.mu.Unlock()
-		blocks[s.work.name] += s.blocks.Load()
 	}
 	fmt.Fprintf(x.config.out,
 		"### Chaos: seed and disturbances\n\n| disturbance | times |\n| --- | --- |\n")

@@ -196,6 +196,9 @@ func (c config) restartUnder(w *world, k restart, probes []probe, jobs []work,
 	for _, p := range probes {
 		go func() { probed <- p.run(over, &sentProbes, &passed) }()
 	}
+	for sentProbes.Load() == 0 && len(probed) == 0 { // each may have to wait for its turn
+		time.Sleep(time.Millisecond)
+	}
 	worked := make(chan []*tally, 1)
 	go func() { worked <- together(w, jobs, far, over) }()
 	refused := w.refused()
