@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,12 +66,17 @@ func (h *leakHosts) clear(t *testing.T) (n int) {
 	return n
 }
 
-// flood sends datagrams of both families to addresses of the right host's containers, from a node,
-// until stop is called. That returns how many went out, which are as many as the kernel did not
-// refuse.
-func flood(t *testing.T, from *nstest.Node) (stop func() int) {
+// flooding sends datagrams of both families to addresses of the right host's containers, from a
+// node, until it is stopped.
+type flooding struct {
+	sent  atomic.Int64 // that went out, which are as many as the kernel did not refuse
+	ended chan struct{}
+	done  sync.WaitGroup
+}
+
+func flood(t *testing.T, from *nstest.Node) *flooding {
 	t.Helper()
-	ended, sent := make(chan struct{}), 0
+	f := &flooding{ended: make(chan struct{})}
 	var conns []net.PacketConn
 	for _, local := range []string{"0.0.0.0:0", "[::]:0"} {
 		c, err := from.ListenPacket("udp", local)
@@ -81,30 +87,42 @@ func flood(t *testing.T, from *nstest.Node) (stop func() int) {
 	}
 	to := []net.Addr{&net.UDPAddr{IP: net.ParseIP("10.88.2.77"), Port: 9},
 		&net.UDPAddr{IP: net.ParseIP("fd00:88:2::77"), Port: 9}}
-	var done sync.WaitGroup
-	done.Go(func() {
+	f.done.Go(func() {
 		for {
 			select {
-			case <-ended:
+			case <-f.ended:
+				for _, c := range conns {
+					c.Close()
+				}
 				return
 			default:
 			}
 			for i, c := range conns {
 				if _, err := c.WriteTo([]byte("secret"), to[i]); err == nil {
-					sent++
+					f.sent.Add(1)
 				}
 			}
 			time.Sleep(200 * time.Microsecond)
 		}
 	})
-	return func() int {
-		close(ended)
-		done.Wait()
-		for _, c := range conns {
-			c.Close()
+	return f
+}
+
+// more waits until so many more datagrams have gone out.
+func (f *flooding) more(t *testing.T, n int64) {
+	t.Helper()
+	from := f.sent.Load()
+	eventually(t, "datagrams go out", func() error {
+		if now := f.sent.Load(); now < from+n {
+			return fmt.Errorf("%d", now-from)
 		}
-		return sent
-	}
+		return nil
+	})
+}
+
+func (f *flooding) stop() {
+	close(f.ended)
+	f.done.Wait()
 }
 
 // never fails the test if anything leaves in the clear while f runs.
@@ -161,7 +179,7 @@ func TestNothingInTheClear(t *testing.T) {
 	h.meet()
 	client, _ := h.left.attach("client")
 	_, right := h.keys()
-	stops := []func() int{flood(t, h.left.host), flood(t, client)}
+	floods := []*flooding{flood(t, h.left.host), flood(t, client)}
 	add := func(key, pods string) {
 		t.Helper()
 		h.left.weir("peer", "add", "right", "--key", key, "--endpoint", "10.66.0.2:51820", "--pods",
@@ -174,6 +192,9 @@ func TestNothingInTheClear(t *testing.T) {
 			add(other, pods)
 		}
 		add(right, pods)
+		for _, f := range floods {
+			f.more(t, 500)
+		}
 	})
 	h.never(t, "changes of the ranges", func() {
 		for range 5 {
@@ -182,6 +203,9 @@ func TestNothingInTheClear(t *testing.T) {
 			add(right, "10.88.2.0/23,fd00:88:2::/64")
 		}
 		add(right, pods)
+		for _, f := range floods {
+			f.more(t, 500)
+		}
 	})
 	h.never(t, "a peer that is removed", func() {
 		if _, stderr, err := h.left.try("peer", "remove", "right"); err != nil ||
@@ -214,10 +238,8 @@ func TestNothingInTheClear(t *testing.T) {
 		}
 		return nil
 	})
-	for _, stop := range stops {
-		if n := stop(); n < 1000 {
-			t.Errorf("only %d datagrams were sent", n)
-		}
+	for _, f := range floods {
+		f.stop()
 	}
 	if p := h.left.peers(); len(p.Held) != 0 {
 		t.Errorf("released ranges are held: %+v", p.Held)
@@ -328,8 +350,7 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 		c.put()
 		h.left.start("--rules", rules)
 		h.never(t, c.name, func() {
-			stop := flood(t, h.left.host)
-			defer stop()
+			defer flood(t, h.left.host).stop()
 			h.worksWithout(t, c, url)
 			c.remove()
 			h.left.problem(t, "")
@@ -343,8 +364,7 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	all[0].put()
 	h.left.start("--rules", rules)
 	h.never(t, "a removal without a tunnel", func() {
-		stop := flood(t, h.left.host)
-		defer stop()
+		defer flood(t, h.left.host).stop()
 		h.left.weir("peer", "remove", "right")
 	})
 	h.left.weir("down")
@@ -390,8 +410,7 @@ func (h *leakHosts) withoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.never(t, "no descriptors", func() {
-		stop := flood(t, h.left.host)
-		defer stop()
+		defer flood(t, h.left.host).stop()
 		h.sh(t, "ip link del weir0")
 		time.Sleep(2 * time.Second)
 		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
@@ -412,7 +431,10 @@ func TestLongKilledInAFlood(t *testing.T) {
 	h.meet()
 	client, _ := h.left.attach("client")
 	_, right := h.keys()
-	stops := []func() int{flood(t, h.left.host), flood(t, client)}
+	floods := []*flooding{flood(t, h.left.host), flood(t, client)}
+	for _, f := range floods {
+		f.more(t, 10)
+	}
 	random := rand.New(rand.NewPCG(7, 15))
 	h.never(t, "kills", func() {
 		h.left.kill()
@@ -439,10 +461,8 @@ func TestLongKilledInAFlood(t *testing.T) {
 			h.left.kill()
 		}
 	})
-	for _, stop := range stops {
-		if n := stop(); n < 10 {
-			t.Errorf("only %d datagrams were sent", n)
-		}
+	for _, f := range floods {
+		f.stop()
 	}
 	h.left.start("--rules", filepath.Join(h.left.root, "etc/weir/rules"))
 	if p := h.left.peers().Peers; len(p) != 1 || p[0].Name != "right" {

@@ -25,7 +25,7 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, right := h.keys()
-	restart := func(text string) (stop func() int) {
+	restart := func(text string) *flooding {
 		t.Helper()
 		h.left.stop()
 		h.left.host.IP("route flush type unreachable")
@@ -37,7 +37,7 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		return flood(t, h.left.host)
 	}
 	newer := strings.Replace(string(whole), `"version": 1`, `"version": 7`, 1)
-	stop := restart(newer)
+	f := restart(newer)
 	h.never(t, "a record of a later version", func() {
 		h.left.problem(t, "of version 7")
 		if _, stderr, err := h.left.try("peer", "remove", "right"); err == nil ||
@@ -46,12 +46,11 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
-	stop()
+	f.stop()
 	if now, err := os.ReadFile(record); err != nil || string(now) != newer {
 		t.Errorf("a record of a later version was changed: %s, %v", now, err)
 	}
-	stop = restart(string(whole[:len(whole)-5]))
-	defer stop()
+	defer restart(string(whole[:len(whole)-5])).stop()
 	h.never(t, "a damaged record", func() {
 		h.left.problem(t, "damaged")
 		if p := h.left.peers(); len(p.Peers) != 0 || len(p.Held) != 1 || len(p.Held[0].Pods) != 2 {
@@ -100,8 +99,7 @@ func TestLongPeersOnAFullDisk(t *testing.T) {
 	before, routes := fmt.Sprintf("%+v", h.left.peers().Peers[0].Pods), footprint(t, h.left)
 	_, right := h.keys()
 	h.never(t, "changes on a full disk", func() {
-		stop := flood(t, h.left.host)
-		defer stop()
+		defer flood(t, h.left.host).stop()
 		for _, args := range [][]string{
 			{"remove", "right"},
 			{"remove", "--release", "right"},
