@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -187,7 +188,7 @@ func TestLongPackageBooted(t *testing.T) {
 
 	m := boot(t, server, old, next)
 	m.install(old)
-	closed.quiet(t, "with Weir")
+	closed.begin()
 	conn, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +389,7 @@ func (m *machine) failedStarts(closed *prober) {
 	if out, _ := m.try("weir", "status"); !strings.Contains(out, "locked down") {
 		m.t.Errorf("with rules that cannot be used the node is %s", out)
 	}
-	closed.arrived.Store(0)
+	closed.begin()
 	closed.quiet(m.t, "with rules that cannot be used")
 	m.run("sh", "-c",
 		"systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 "+
@@ -401,7 +402,7 @@ func (m *machine) failedStarts(closed *prober) {
 			}
 			return nil
 		})
-	closed.arrived.Store(0)
+	closed.begin()
 	closed.quiet(m.t, "with settings that cannot be used")
 	m.run("rm", "/etc/weir/weir.toml")
 	eventually(m.t, "the unit runs again", func() error {
@@ -416,9 +417,12 @@ func (m *machine) failedStarts(closed *prober) {
 	closed.quiet(m.t, "after failed starts")
 }
 
-// prober sends datagrams to a port that the rules close, all the time, and counts those that
-// arrive.
-type prober struct{ arrived, sent atomic.Uint64 }
+// prober sends numbered datagrams to a port that the rules close, all the time, and counts those
+// that arrive of the ones that were sent since begin.
+type prober struct {
+	mu                   sync.Mutex
+	sent, begun, arrived uint64 // guarded by mu; begun is the number of the last one before
+}
 
 func newProber(t *testing.T, server, client *nstest.Node) *prober {
 	t.Helper()
@@ -434,47 +438,83 @@ func newProber(t *testing.T, server, client *nstest.Node) *prober {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); in.Close(); out.Close() })
 	go func() {
-		for ctx.Err() == nil {
-			if _, _, err := in.ReadFrom(make([]byte, 64)); err == nil {
-				k.arrived.Add(1)
+		for b := make([]byte, 64); ctx.Err() == nil; {
+			if n, _, err := in.ReadFrom(b); err == nil && n == 8 {
+				k.came(binary.BigEndian.Uint64(b))
 			}
 		}
 	}()
 	go func() {
 		for ctx.Err() == nil {
-			if _, err := out.Write([]byte("probe")); err == nil {
-				k.sent.Add(1)
-			}
+			out.Write(binary.BigEndian.AppendUint64(nil, k.next()))
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
 	return k
 }
 
-// wait waits until so many more have arrived.
-func (k *prober) wait(n uint64) error {
-	want := k.arrived.Load() + n
-	for end := time.Now().Add(patience); k.arrived.Load() < want; {
-		time.Sleep(10 * time.Millisecond)
+// next is the number of the next datagram.
+func (k *prober) next() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sent++
+	return k.sent
+}
+
+// came counts a datagram that arrives.
+func (k *prober) came(number uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if number > k.begun {
+		k.arrived++
+	}
+}
+
+// begin forgets what was sent until now, whenever that arrives.
+func (k *prober) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.begun, k.arrived = k.sent, 0
+}
+
+func (k *prober) counts() (sent, arrived uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sent, k.arrived
+}
+
+// awaits waits until its counts are as they should be.
+func (k *prober) awaits(what string, is func(sent, arrived uint64) bool) error {
+	for end := time.Now().Add(patience); !is(k.counts()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
+			sent, arrived := k.counts()
+			return fmt.Errorf("%s: %d are sent, %d arrive", what, sent, arrived)
 		}
 	}
 	return nil
 }
 
-// quiet fails the test if any has arrived since the last call, or none was sent.
+// wait waits until so many more have arrived.
+func (k *prober) wait(n uint64) error {
+	_, from := k.counts()
+	return k.awaits("more arrive", func(_, arrived uint64) bool { return arrived >= from+n })
+}
+
+// quiet fails the test if any has arrived since begin, or none is sent.
 func (k *prober) quiet(t *testing.T, when string) {
 	t.Helper()
-	sent := k.sent.Load()
-	for end := time.Now().Add(patience); k.sent.Load() < sent+20; {
-		time.Sleep(5 * time.Millisecond)
-		if time.Now().After(end) {
-			t.Errorf("%s: nothing is sent", when)
-			return
-		}
+	if err := k.silent(); err != nil {
+		t.Errorf("%s: %v", when, err)
 	}
-	if n := k.arrived.Swap(0); n > 0 && when != "with Weir" { // those before it do not count
-		t.Errorf("%s: %d datagrams to a closed port arrive", when, n)
+}
+
+// silent sends some more and returns an error if any has arrived since begin.
+func (k *prober) silent() error {
+	from, _ := k.counts()
+	err := k.awaits("more are sent", func(sent, _ uint64) bool { return sent >= from+20 })
+	if _, arrived := k.counts(); err == nil && arrived > 0 {
+		err = fmt.Errorf("%d datagrams to a closed port arrive", arrived)
+		k.begin()
 	}
+	return err
 }

@@ -25,7 +25,7 @@ func TestLongPackageChangeFails(t *testing.T) {
 	}
 	m := boot(t, server, old, next, conflicting(t))
 	m.install(old)
-	closed.quiet(t, "with Weir")
+	closed.begin()
 
 	m.run("sh", "-c", "echo nonsense=1 >>/etc/weir/weir.toml")
 	m.run("dpkg", "--no-triggers", "-i", "/srv/"+filepath.Base(next))
@@ -59,7 +59,7 @@ func (m *machine) refused(closed *prober, args ...string) {
 func (m *machine) guarded(closed *prober, when string) {
 	m.t.Helper()
 	m.run("weir", "status", "--wait", "1m")
-	closed.arrived.Store(0)
+	closed.begin()
 	closed.quiet(m.t, when)
 	if s := m.property("weir", "SubState"); s != "running" {
 		m.t.Errorf("%s: the unit is %s", when, s)
