@@ -82,7 +82,8 @@ func TestProxyMetrics(t *testing.T) {
 	}))
 	defer origin.Close()
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
-	l, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
+	// to find a free port, at an address that no other program asks for
+	l, err := net.Listen("tcp", "127.77.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
