@@ -37,6 +37,7 @@ add allow tcp from table(app=client) to 172.16.0.0/12 80 in setup keep-state
 			"{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)))
 	}
 	for _, port := range []string{"8080", "9080", "9081"} {
+		awaitServer(t, h.host, "http://10.66.0.1:"+port+"/")
 		reach(t, h.outside, "http://10.66.0.1:"+port+"/")
 		reach(t, h.host, "http://10.66.0.1:"+port+"/")
 	}

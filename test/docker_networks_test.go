@@ -51,9 +51,9 @@ add allow tcp from %v to table(app=web) 80 in via pod:late setup keep-state
 add allow tcp from %v to table(app=web) 80 out via pod:web setup keep-state
 add allow tcp from any to me 80 setup keep-state
 `, late, late)))
-	if err := fetch(web.String()); err != nil {
-		t.Errorf("a container that was connected: %v", err)
-	}
+	eventually(t, "a container that was connected reaches the server", func() error {
+		return fetch(web.String())
+	})
 	nginx(t, h.host, 80)
 	if err := fetch("host.docker.internal"); err != nil {
 		t.Errorf("the host: %v", err)

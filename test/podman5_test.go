@@ -101,10 +101,7 @@ func (p *podman5) reaches(container, host string) {
 // rules refuse.
 func (p *podman5) published() {
 	p.t.Helper()
-	eventually(p.t, "the container's web server answers", func() error {
-		_, err := curl(p.outside, "http://10.66.0.1:8080/")
-		return err
-	})
+	awaitServer(p.t, p.outside, "http://10.66.0.1:8080/")
 	for _, host := range []string{"10.66.0.1", "[fd66::1]"} {
 		reach(p.t, p.outside, "http://"+host+":8080/")
 		reach(p.t, p.server, "http://"+host+":8080/")

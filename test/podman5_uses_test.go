@@ -75,6 +75,7 @@ func (p *podman5) severalNetworks() {
 	count(2)
 	address := p.run("podman", "inspect", "-f", "{{.NetworkSettings.Networks.pods.IPAddress}}",
 		"two")
+	awaitServer(p.t, p.outside, "http://"+address+"/")
 	reach(p.t, p.outside, "http://"+address+"/")
 	refuse(p.t, p.outside, "http://"+p.run("podman", "inspect", "-f",
 		"{{.NetworkSettings.Networks.clients.IPAddress}}", "two")+"/")

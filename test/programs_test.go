@@ -216,6 +216,15 @@ func reach(t *testing.T, node *nstest.Node, url string) {
 	}
 }
 
+// awaitServer waits until a web server listens, whose container or process has just begun.
+func awaitServer(t *testing.T, node *nstest.Node, url string) {
+	t.Helper()
+	eventually(t, "the web server answers", func() error {
+		_, err := curl(node, url)
+		return err
+	})
+}
+
 func refuse(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
 	if out, err := curl(node, url); err == nil {

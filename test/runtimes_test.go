@@ -169,10 +169,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		if a.Is6() {
 			host = "[" + host + "]"
 		}
-		eventually(t, "the container's web server answers", func() error {
-			_, err := curl(h.host, "http://"+host+"/")
-			return err
-		})
+		awaitServer(t, h.host, "http://"+host+"/")
 		reach(t, h.outside, "http://"+host+"/")
 		refuse(t, h.outside, "http://"+host+":81/")
 		refuse(t, h.host, "http://"+host+":81/")

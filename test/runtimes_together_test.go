@@ -127,6 +127,7 @@ func runContainerd(t *testing.T, h *podHost, c *containerd) webServer {
 func (h *podHost) meet(t *testing.T, all []webServer) {
 	t.Helper()
 	for _, to := range all {
+		awaitServer(t, h.host, "http://"+to.address+"/")
 		targets := map[string]bool{to.address: true, to.address + ":81": false}
 		if to.port != "" {
 			port := "10.66.0.1:" + to.port
