@@ -340,7 +340,7 @@ enum phase {
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, when a map is added, or when what one program of a hook hands to the other changes.
 enum {
-	LAYOUT = 26,
+	LAYOUT = 27,
 };
 
 // The second programs of hooks by their index in the map slow_paths.

@@ -208,6 +208,8 @@ struct forward {
 	__u32 hop_error; // enum hop_error; of the answer being made
 };
 
+enum { HOP_OPTIONS_SIZE = 2048 }; // a hop-by-hop header has at most 2,046 bytes of options
+
 // Scratch: no function leaves anything in it for another one, except to its callee.
 struct scratch {
 	__u8 buf[64];
@@ -217,6 +219,7 @@ struct scratch {
 	__u32 span; // of a search
 	__u64 checksum;
 	__be32 old_words[8], new_words[8];
+	__u8 hop_options[HOP_OPTIONS_SIZE];
 };
 
 struct count {

@@ -57,24 +57,31 @@ static __always_inline __u8 options4(struct __sk_buff *skb, struct packet *p,
 }
 
 // hop_options records the hop-by-hop options in bytes scratch->at to scratch->end of the IP packet,
-// section 5.6.5.
+// section 5.6.5. It loads them at once: a load for each option would let a sender choose the cost.
 static __always_inline __u8 hop_options(struct __sk_buff *skb, struct packet *p,
 					struct scratch *scratch)
 {
+	__u8 *options = scratch->hop_options;
+	__u32 n = scratch->end - scratch->at;
+
+	opaque(n);
+	if (n == 0 || n >= HOP_OPTIONS_SIZE ||
+	    bpf_skb_load_bytes(skb, p->l3 + scratch->at, options, sized(n, HOP_OPTIONS_SIZE)) < 0)
+		return DECODE_EXT_OPTION;
+	WRITE_ONCE(scratch->at, 0);
+	WRITE_ONCE(scratch->end, n);
 	for (int i = 0; i < MAX_HOP_OPTIONS; i++) {
 		__u32 at = READ_ONCE(scratch->at), left = READ_ONCE(scratch->end) - at;
-		if (!left || left > 4096)
+		if (!left || left > HOP_OPTIONS_SIZE)
 			return 0;
-		if (bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, 1) < 0)
-			return DECODE_EXT_OPTION;
-		__u8 kind = scratch->buf[0];
+		__u8 kind = options[below(at, HOP_OPTIONS_SIZE)];
 		if (kind == 0) {
 			WRITE_ONCE(scratch->at, at + 1);
 			continue;
 		}
-		if (left < 2 || bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, 2) < 0)
+		if (left < 2)
 			return DECODE_EXT_OPTION;
-		__u32 len = (__u32)scratch->buf[1] + 2;
+		__u32 len = (__u32)options[below(at + 1, HOP_OPTIONS_SIZE)] + 2;
 		if (len > left)
 			return DECODE_EXT_OPTION;
 		if (kind == 5)

@@ -5,7 +5,7 @@ package kernel
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, when a map is added, or when what one program of a hook hands to the other changes.
 const (
-	layout = 26
+	layout = 27
 )
 
 // The second programs of hooks by their index in the map slow_paths.

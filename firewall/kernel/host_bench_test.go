@@ -2,11 +2,13 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -48,6 +50,7 @@ func BenchmarkHost(b *testing.B) {
 		{"UDP refused", false, client, end(hostAddr, 9), build.UDP{}},
 		{"SYN refused", false, client, end(hostAddr, 9),
 			build.TCP{Flags: packet.FlagSYN, Window: 1000}},
+		{"own source", false, end(hostAddr, 4000), dns, build.UDP{}},
 	}
 	run := func(with string) {
 		for _, c := range packets {
@@ -81,7 +84,14 @@ func (f *frames) cross(b *testing.B, p *ebpf.Program, from, to netip.AddrPort, l
 	times uint32) (took time.Duration) {
 	b.Helper()
 	_, frame := f.frame(from, to, l, 18)
-	_, context := f.arrival(f.nic, from.Addr(), to.Addr(), build.TCP{}, 64)
+	return f.crossFrame(b, p, frame, times)
+}
+
+// crossFrame does so with any frame.
+func (f *frames) crossFrame(b *testing.B, p *ebpf.Program, frame []byte,
+	times uint32) (took time.Duration) {
+	b.Helper()
+	_, context := f.arrival(f.nic, outsideAddr, hostAddr, build.TCP{}, 64)
 	f.must(f.host.Do(func() error {
 		begin := time.Now()
 		_, err := p.Run(&ebpf.RunOptions{Data: frame, Context: context, Repeat: times})
@@ -89,4 +99,31 @@ func (f *frames) cross(b *testing.B, p *ebpf.Program, from, to netip.AddrPort, l
 		return err
 	}))
 	return took
+}
+
+// BenchmarkHopOptions measures what a packet with the most hop-by-hop options takes that are
+// decoded: short ones, and such that fill an Ethernet frame.
+func BenchmarkHopOptions(b *testing.B) {
+	f := newFrames(b, hostRules)
+	for name, size := range map[string]int{"short": 2, "long": 90} {
+		b.Run(name, func(b *testing.B) {
+			var options []byte
+			for range 16 {
+				options = append(options, 0x1e, byte(size-2))
+				options = append(options, make([]byte, size-2)...)
+			}
+			rest := 7 - (len(options)+1)%8 // the last one ends with the header
+			options[len(options)-size+1] += byte(rest)
+			options = append(options, make([]byte, rest)...)
+			ip := enginetest.Packet(b, build.IPv6{Src: netip.MustParseAddr("2001:db8::2"),
+				Dst: netip.MustParseAddr("2001:db8::1"), HopLimit: 64},
+				build.HopByHop{Options: options}, build.UDP{SrcPort: 4000, DstPort: 9})
+			frame := slices.Concat(f.nic.mac[:], []byte{2, 0, 0, 0, 0, 9, 0x86, 0xdd}, ip)
+			least := time.Hour
+			for range 100 {
+				least = min(least, f.crossFrame(b, f.engine.objects.WeirIn, frame, 2000))
+			}
+			b.ReportMetric(float64(least.Nanoseconds())/2000, "ns/packet")
+		})
+	}
 }

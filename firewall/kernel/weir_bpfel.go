@@ -473,19 +473,20 @@ type weirCpu struct {
 		HopError   uint32
 	}
 	Scratch struct {
-		_        structs.HostLayout
-		Buf      [64]uint8
-		At       uint32
-		End      uint32
-		Left     uint32
-		Vacant   uint32
-		VacantB  uint32
-		Way      uint32
-		SpareWay weirMaybe
-		Span     uint32
-		Checksum uint64
-		OldWords [8]uint32
-		NewWords [8]uint32
+		_          structs.HostLayout
+		Buf        [64]uint8
+		At         uint32
+		End        uint32
+		Left       uint32
+		Vacant     uint32
+		VacantB    uint32
+		Way        uint32
+		SpareWay   weirMaybe
+		Span       uint32
+		Checksum   uint64
+		OldWords   [8]uint32
+		NewWords   [8]uint32
+		HopOptions [2048]uint8
 	}
 	Moved       weirMaybe
 	RuleInForce uint32

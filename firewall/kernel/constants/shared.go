@@ -19,7 +19,7 @@ var groups = []group{
 	{`The version of the layout of all pinned maps. Raise it when the meaning of a byte in a
 		pinned map changes, when a map is added, or when what one program of a hook hands to the
 		other changes.`, "", []shared{
-		{"LAYOUT", "layout", 26, ""},
+		{"LAYOUT", "layout", 27, ""},
 	}},
 	{"The second programs of hooks by their index in the map slow_paths.", "slow_path", []shared{
 		{"SLOW_IN", "slowIn", 0, ""},
