@@ -169,8 +169,17 @@ func (v *pathRun) begin(kind pathKind) {
 		}
 	})
 	v.engine.forwarding.Serial = math.MaxUint32 - v.wrapAfter
+	clearEach[weirFwdEntry](v.engine.objects.FwdCache, v.must) // of the same number before
 	v.forgetCaches()
 	v.dropped()
+}
+
+// clearEach clears a map that is an array with a value for each CPU.
+func clearEach[V any](m *ebpf.Map, must func(error)) {
+	none := make([]V, ebpf.MustPossibleCPU())
+	for i := range m.MaxEntries() {
+		must(m.Put(i, none))
+	}
 }
 
 // states are all entries of the table, with what does not depend on the time.
