@@ -97,12 +97,12 @@ static __always_inline int has_host_source(struct __sk_buff *skb, const struct p
 
 	if (p->recv == LOOPBACK || may_have_host_source(skb, p))
 		return 0;
-	if (near ? !is_address(p->recv, p->src_hi, p->src_lo) :
-		   !is_mine(p->version, p->src_hi, p->src_lo))
+	int here = is_address(p->recv, p->src_hi, p->src_lo);
+	if (!here && (near || !is_mine(p->version, p->src_hi, p->src_lo)))
 		return 0;
 	if (iface_sysctl_flags(p->recv) & ACCEPT_LOCAL)
 		return 0;
-	if (near)
+	if (here) // whatever the route is, which costs more than all else
 		return 1;
 	long r = source_route(skb, p, fwd, scratch);
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
@@ -47,4 +48,27 @@ func TestSourceRouteByTOS(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestOwnAddressNeedsNoRoute: a packet with an address of the interface by which it comes in is
+// refused without a look-up of a route. The engine alone knows the address here, so a route would
+// lead elsewhere.
+func TestOwnAddressNeedsNoRoute(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, openRules)
+	own := netip.MustParseAddr("192.0.2.9")
+	for i := range f.ifs {
+		if in := &f.ifs[i]; in.Name == "eth0" {
+			in.Addrs = append(in.Addrs, netip.PrefixFrom(own, 24))
+		}
+	}
+	f.must(f.engine.SetInterfaces(f.ifs))
+	for _, to := range []netip.Addr{hostAddr, podA} {
+		if code, _, _ := f.send(end(own, 9), end(to, 9), build.UDP{}); code != wasShot {
+			t.Errorf("to %s: %d", to, code)
+		}
+	}
+	if n := f.drops(firewall.ReasonSpoof); n != 2 {
+		t.Errorf("%d packets were refused for their source, not 2", n)
+	}
 }
