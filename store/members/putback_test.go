@@ -1,6 +1,7 @@
 package members_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,26 +21,27 @@ func TestRemovedAfterPutBack(t *testing.T) {
 	node, _ := f.value(t, cluster.NodeTree+"b")
 	late := f.join(t, "late")
 	// Now b is admitted by a later revision than the one that the store goes back to.
-	if _, err := f.model.Commit(t.Context(), put(node.Key, string(node.Value))); err != nil {
+	last, err := f.model.Commit(t.Context(), put(node.Key, string(node.Value)))
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := map[string]chan error{"b": follows(t, f.connect(t, b.Credential)),
+	follow := map[string]*following{"b": follows(t, f.connect(t, b.Credential)),
 		"late": follows(t, f.connect(t, late.Credential))}
-	storetest.Eventually(t, "they follow", func() bool {
-		return f.server.Counters.Differences.Load() == 2
+	storetest.Eventually(t, "weir-store has what is taken back", func() bool {
+		return follow["b"].at.Load() >= last && follow["late"].at.Load() >= last
 	})
 	f.model.Rewind(node.Revision)
 	ends := func(name string) {
 		t.Helper()
 		select {
-		case <-ended[name]:
+		case <-follow[name].ended:
 		case <-time.After(patience):
 			t.Fatalf("%s follows for ever", name)
 		}
 	}
 	ends("late")
 	select {
-	case err := <-ended["b"]:
+	case err := <-follow["b"].ended:
 		t.Errorf("b ended: %v", err)
 	default:
 	}
@@ -49,13 +51,22 @@ func TestRemovedAfterPutBack(t *testing.T) {
 	ends("b")
 }
 
-// follows has a host follow, and returns what gets the error that ends that.
-func follows(t *testing.T, host *client.Client) chan error {
-	failed := make(chan error, 10)
+// following is what a host has of the store: the revision, and errors that end a connection.
+type following struct {
+	at    atomic.Int64
+	ended chan error
+}
+
+// follows has a host follow.
+func follows(t *testing.T, host *client.Client) *following {
+	f := &following{ended: make(chan error, 10)}
 	go host.Follow(t.Context(), client.Follow{
-		Copy:   func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
-		Step:   func(store.Batch) error { return nil },
-		Failed: func(err error) { failed <- err },
+		Copy: func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
+		Step: func(b store.Batch) error {
+			f.at.Store(b.Revision)
+			return nil
+		},
+		Failed: func(err error) { f.ended <- err },
 	})
-	return failed
+	return f
 }
