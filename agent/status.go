@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
 )
 
 // status returns the state of the node.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
+	// The clock may have been set since the start.
+	began := time.Now().Add(-time.Since(n.began)).Round(time.Millisecond)
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: began,
 		TakenOver: n.engine.TakenOver(), Pods: n.pods.CanAttach(),
 		StatesMax: n.config.Settings.Engine.MaxStates, Weir: n.config.Build.Version}
 	// without a name, the page shows none

@@ -173,6 +173,7 @@ func TestLongSteppedClock(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl", "nft")
 	stepped := steppedWeir(t)
+	started := time.Now()
 	k := newCluster(t)
 	k.a.up, k.b.up = stepped, stepped
 	k.join("a", k.a)
@@ -212,8 +213,10 @@ func TestLongSteppedClock(t *testing.T) {
 	for _, c := range []struct {
 		when    string
 		signals []syscall.Signal
-	}{{"ten years ago", []syscall.Signal{back}}, {"in ten years", []syscall.Signal{ahead, ahead}},
-		{"now again", []syscall.Signal{back}}} {
+		years   int
+	}{{"ten years ago", []syscall.Signal{back}, -10},
+		{"in ten years", []syscall.Signal{ahead, ahead}, 10},
+		{"now again", []syscall.Signal{back}, 0}} {
 		when := c.when
 		k.stepClock(k.b, c.signals...)
 		works(when)
@@ -221,7 +224,12 @@ func TestLongSteppedClock(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			works(when + ", with a new session")
 		}
-		if s := k.b.status(); s.Cluster == nil || !s.Cluster.Connected ||
+		s := k.b.status()
+		now := time.Now().Add(time.Duration(c.years) * 366 * 24 * time.Hour)
+		if up := now.Sub(s.Since); up < 0 || up > time.Since(started) {
+			t.Errorf("%s: it is up for %v", when, up)
+		}
+		if s.Cluster == nil || !s.Cluster.Connected ||
 			s.Cluster.SilentSeconds == nil || *s.Cluster.SilentSeconds < 0 ||
 			*s.Cluster.SilentSeconds > 60 {
 			t.Errorf("%s: the store: %+v", when, s.Cluster)
