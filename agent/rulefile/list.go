@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/configfile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -29,7 +30,7 @@ func Fingerprint(file string) (string, error) {
 		return "", &os.PathError{Op: "stat", Path: file, Err: err}
 	}
 	if s.Mode&unix.S_IFMT != unix.S_IFREG {
-		return "", fmt.Errorf("%s is not a file", file)
+		return "", configfile.NotRegular(file)
 	}
 	if s.Size > maxListBytes {
 		return "", fmt.Errorf("%s has %d bytes: at most %d", file, s.Size, maxListBytes)

@@ -114,7 +114,7 @@ func TestFileThatIsWrongChangesNothing(t *testing.T) {
 	}{
 		{func() { putList(t, file, "10.0.0.1\nevil\n") }, file + ":2: \"evil\" is not an address"},
 		{func() { os.Remove(file) }, "no such file"},
-		{func() { os.Mkdir(file, 0o700) }, "is not a file"},
+		{func() { os.Mkdir(file, 0o700) }, "not a regular file"},
 	} {
 		c.spoil()
 		for range 3 {

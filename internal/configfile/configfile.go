@@ -3,7 +3,6 @@
 package configfile
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +24,18 @@ func (e errTooLong) Error() string {
 func (errTooLong) Hint() string {
 	return "name another file; addresses of a large table go into its own: table T file PATH"
 }
+
+// NotRegular returns the error of a device, a pipe or a directory in the place of a file.
+func NotRegular(path string) error {
+	return &os.PathError{Op: "read", Path: path, Err: errNotRegular{path}}
+}
+
+type errNotRegular struct{ path string }
+
+func (errNotRegular) Error() string { return "not a regular file" }
+
+// Hint returns what to do.
+func (e errNotRegular) Hint() string { return "name a file: ls -ld " + e.path }
 
 // ReadAll reads a file or stream that may be endless.
 func ReadAll(name string, r io.Reader) ([]byte, error) {
@@ -48,7 +59,7 @@ func Read(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() && !info.IsDir() { // reading a directory has its own error
-		return nil, &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+		return nil, NotRegular(path)
 	}
 	return ReadAll(path, f)
 }

@@ -30,8 +30,14 @@ func TestRead(t *testing.T) {
 		fifo: "not a regular file", dir: "is a directory", "/dev/zero": "not a regular file",
 		filepath.Join(dir, "none"): "no such file", long: "longer than 64 MiB",
 	} {
-		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Read(path)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
+		}
+		var hint interface{ Hint() string }
+		if want == "not a regular file" && (!errors.As(err, &hint) ||
+			!strings.Contains(hint.Hint(), path)) {
+			t.Errorf("%s: %v has no hint", path, err)
 		}
 	}
 	if text, err := Read(file); err != nil || !strings.HasPrefix(string(text), "add allow") {
