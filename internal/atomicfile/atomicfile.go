@@ -175,7 +175,8 @@ func finishAs(f *os.File, data []byte, last func() error) error {
 // Remove removes a file, on disk. A file that does not exist is not an error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
+		// A read-only file system has another error for that.
+		if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
 			return nil
 		}
 		return err
