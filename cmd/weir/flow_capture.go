@@ -30,7 +30,7 @@ func flowCaptureCommand(c *call) action {
 		case *count < 0 || *rate < 1:
 			return c.wrong("-c and --rate must be more than 0")
 		}
-		file := io.Writer(c.out)
+		file, remove := io.Writer(c.out), func() error { return nil }
 		if *name != "-" {
 			// It holds the contents of connections: only the owner may read it.
 			f, err := openPrivate(*name)
@@ -38,7 +38,7 @@ func flowCaptureCommand(c *call) action {
 				return c.failed(err)
 			}
 			defer f.Close()
-			file = f
+			file, remove = f, func() error { return removeRegular(f) }
 		}
 		out := bufio.NewWriter(file)
 		w, err := pcap.NewNGWriter(out)
@@ -46,7 +46,7 @@ func flowCaptureCommand(c *call) action {
 			err = out.Flush()
 		}
 		if err != nil {
-			return c.failed(err)
+			return c.failed(errors.Join(err, remove()))
 		}
 		kept, missed, began := 0, uint64(0), false
 		q := url.Values{"filter": {strings.Join(c.Args(), " ")}, "rate": {strconv.Itoa(*rate)}}

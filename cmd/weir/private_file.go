@@ -39,6 +39,15 @@ func (e errForeign) Error() string {
 // Hint returns what to do.
 func (errForeign) Hint() string { return "remove it, or name another file" }
 
+// removeRegular removes a file to which nothing was written. A pipe or a device stays.
+func removeRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		err = os.Remove(f.Name())
+	}
+	return err
+}
+
 // createWhole writes a new file, whole or not at all.
 func createWhole(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
@@ -72,6 +74,25 @@ func TestCreateWhole(t *testing.T) {
 		}
 		if text, err := os.ReadFile(name); err != nil || string(text) != "add" {
 			t.Errorf("time %d: %q, %v", i, text, err)
+		}
+	}
+}
+
+// TestCaptureOnFullDisk: without space for the beginning of a capture there is no file.
+func TestCaptureOnFullDisk(t *testing.T) {
+	dir := smallDisk(t)
+	if err := os.WriteFile(filepath.Join(dir, "fill"), make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(dir, "capture"), "/dev/full"} {
+		var messages bytes.Buffer
+		if status := run(t.Context(), []string{"--root", dir, "flow", "capture", "-w", name},
+			strings.NewReader(""), new(bytes.Buffer), &messages); status != 1 ||
+			!strings.Contains(messages.String(), "hint: free space there: df -h ") {
+			t.Errorf("%s: status %d: %s", name, status, &messages)
+		}
+		if _, err := os.Lstat(name); (err == nil) != (name == "/dev/full") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
