@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,4 +92,28 @@ func keysOfAnAttacker(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(value)
+}
+
+// TestBackupOnFullDisk: a backup that has no space leaves no file, and says what to do.
+func TestBackupOnFullDisk(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	a.serve(t)
+	disk := filepath.Join(l.dir, "disk")
+	smallDisk(t, disk, "64k")
+	if err := os.WriteFile(filepath.Join(disk, "fill"), make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, "backup", filepath.Join(disk, "backup")); !strings.Contains(said,
+		"no space left on device\nhint: free space there: df -h "+disk) {
+		t.Errorf("it says: %s", said)
+	}
+	left, err := os.ReadDir(disk)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if said := a.fails(t, "restore", filepath.Join(disk, "none")); !strings.Contains(said,
+		"hint: none does not exist in "+disk) {
+		t.Errorf("without the file: %s", said)
+	}
 }

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/weirnet/weir/internal/filehint"
 )
 
 // DefaultDir is where a weir-store keeps what it has.
@@ -129,6 +131,9 @@ func main() {
 		os.Exit(2)
 	default:
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		if hint := filehint.Of(err); hint != "" {
+			fmt.Fprintf(os.Stderr, "hint: %s\n", hint)
+		}
 		os.Exit(1)
 	}
 }
