@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +54,12 @@ func prefixes(list string) (all []netip.Prefix) {
 // none, and is dropped.
 const mark = 0x77
 
-// capture reports what has passed all other chains.
+// capture reports what has passed all other chains, and markers as soon as they come in.
 const capture = `table inet capture {
+	chain markers {
+		type filter hook prerouting priority -2000
+		ip protocol 254 log group 7 snaplen 96 drop
+	}
 	chain in {
 		type filter hook input priority 2000
 		log group 7 snaplen 96
@@ -77,10 +82,13 @@ type host struct {
 	raw     [2]int // sockets that send IPv4 and IPv6 packets
 	log     int    // socket of NFLOG
 	hook    byte   // at which the last packet was reported
+	markers uint16 // that were sent
 	buf     []byte
 }
 
 func newHost(t *testing.T) *host {
+	t.Helper()
+	onOneCPU(t)
 	h := &host{node: nstest.New(t).Node("netfilter"), devices: append([]device{}, topology...),
 		buf: make([]byte, 1<<16)}
 	for key, value := range map[string]string{
@@ -290,13 +298,44 @@ func imported(t *testing.T, text string, o netfilter.Options) *netfilter.Result 
 	return result
 }
 
+// onOneCPU keeps the test on a thread of its own and on one processor: what comes in there the
+// kernel takes in order.
+func onOneCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread ends with the test
+	var may, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !may.IsSet(cpu) {
+		cpu++
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// marker makes a packet that is reported behind all that came in before it.
+func (h *host) marker() ([]byte, error) {
+	h.markers++
+	return build.Packet(build.IPv4{Src: remoteOf[false], Dst: topology[0].networks[0].Addr(),
+		ID: h.markers}, build.Upper(254), build.Data(binary.BigEndian.AppendUint16(nil, h.markers)))
+}
+
 // meets sends a packet in over a device, or out of the host for a nil device, and reports whether
-// it passed.
+// it passed. The kernel may take what comes in later than it is sent: a marker shows when it has.
 func (h *host) meets(from *device, pkt []byte) (bool, error) {
 	var err error
+	var marker []byte
 	switch {
 	case from != nil:
-		_, err = unix.Write(from.fd, pkt)
+		if _, err = unix.Write(from.fd, pkt); err == nil {
+			if marker, err = h.marker(); err == nil {
+				_, err = unix.Write(from.fd, marker)
+			}
+		}
 	case pkt[0]>>4 == 4:
 		err = unix.Sendto(h.raw[0], pkt, 0, &unix.SockaddrInet4{Addr: [4]byte(pkt[16:20])})
 	default:
@@ -308,14 +347,24 @@ func (h *host) meets(from *device, pkt []byte) (bool, error) {
 	passed := false
 	for {
 		n, _, err := unix.Recvfrom(h.log, h.buf, 0)
-		if err == unix.EAGAIN {
+		if err == unix.EAGAIN && marker == nil {
 			return passed, nil
+		}
+		if err == unix.EAGAIN {
+			wait := []unix.PollFd{{Fd: int32(h.log), Events: unix.POLLIN}}
+			minutes := int(5 * time.Minute / time.Millisecond)
+			if n, err := unix.Poll(wait, minutes); n == 0 || err != nil && err != unix.EINTR {
+				return false, fmt.Errorf("NFLOG reports no marker: %w", err)
+			}
+			continue
 		}
 		if err != nil {
 			return false, fmt.Errorf("NFLOG: %w", err)
 		}
-		report := readReport(h.buf[:n])
-		if sameEnds(report.packet, pkt) {
+		switch report := readReport(h.buf[:n]); {
+		case marker != nil && bytes.Equal(report.packet, marker):
+			return passed, nil
+		case sameEnds(report.packet, pkt):
 			passed, h.hook = true, report.hook
 		}
 	}
