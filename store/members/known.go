@@ -29,8 +29,8 @@ type known struct {
 type owned map[netip.Prefix]cluster.Owner
 
 // set takes the owners of ranges that were read or written.
-func (w owned) set(entries ...store.Entry) {
-	for _, o := range cluster.Owners(store.Snapshot{Entries: entries}) {
+func (w owned) set(owners []cluster.Owner) {
+	for _, o := range owners {
 		w[o.Range] = o
 	}
 }
@@ -49,7 +49,7 @@ func (k *known) learn(ctx context.Context, members store.Snapshot) error {
 		return err
 	}
 	k.hosts, k.ranges = store.NewCopy(all[0]), owned{}
-	k.ranges.set(all[1].Entries...)
+	k.ranges.set(cluster.Owners(all[1]))
 	k.members, k.right = at, true
 	return nil
 }
@@ -59,12 +59,12 @@ func (k *known) learn(ctx context.Context, members store.Snapshot) error {
 func (k *known) owners(ctx context.Context) ([]cluster.Owner, error) {
 	ranges := k.ranges
 	if !k.right {
-		got, err := k.Store.Read(ctx, cluster.RangeTree, 0)
+		read, err := cluster.ReadOwners(ctx, k.Store)
 		if err != nil {
 			return nil, err
 		}
 		ranges = owned{}
-		ranges.set(got.Entries...)
+		ranges.set(read)
 	}
 	bound := owned{}
 	for name, c := range k.bound {
@@ -98,7 +98,7 @@ func (k *known) Commit(ctx context.Context, t store.Txn) (int64, error) {
 		case store.Covers(cluster.NodeTree, p.Key):
 			k.hosts.Apply(store.Batch{Revision: revision, Changes: []store.Change{{Entry: p}}})
 		case store.Covers(cluster.RangeTree, p.Key):
-			k.ranges.set(p)
+			k.ranges.set(cluster.Owners(store.Snapshot{Entries: []store.Entry{p}}))
 		}
 	}
 	return revision, nil
