@@ -112,6 +112,14 @@ func (c *call) asAdmin(do func(context.Context, *administrator) error) error {
 	return c.failed(do(c.ctx, a))
 }
 
+// ruleParser returns what parses rules with the names of this machine.
+func ruleParser() func(name, text string) (*rule.Ruleset, error) {
+	names := rulefile.SystemNames()
+	return func(name, text string) (*rule.Ruleset, error) {
+		return rule.ParseFile(name, text, names)
+	}
+}
+
 // errNoCluster refuses what only a host of a cluster can do.
 type errNoCluster struct{}
 
@@ -142,11 +150,8 @@ func (c *call) loadCluster(scope cluster.Scope, name, text string, try time.Dura
 		if err != nil {
 			return err
 		}
-		names := rulefile.SystemNames()
 		l := admin.Loading{Scope: scope, Name: name, Text: text, By: a.name, Trial: try,
-			Sign: sign, Parse: func(name, text string) (*rule.Ruleset, error) {
-				return rule.ParseFile(name, text, names)
-			}}
+			Sign: sign, Parse: ruleParser()}
 		if s := session(); s != nil {
 			l.Session = &cluster.Session{From: s.From, To: s.To}
 		}
@@ -248,11 +253,7 @@ func (c *call) changeShared(line string, quiet bool) error {
 			for _, e := range command.Entries {
 				members = append(members, cluster.Member{Prefix: e.Prefix, Value: e.Value})
 			}
-			names := rulefile.SystemNames()
-			if err := admin.MayShare(ctx, a, command.Table,
-				func(name, text string) (*rule.Ruleset, error) {
-					return rule.ParseFile(name, text, names)
-				}); err != nil {
+			if err := admin.MayShare(ctx, a, command.Table, ruleParser()); err != nil {
 				return err
 			}
 			n, err = admin.ChangeMembers(ctx, a, command.Table, members, nil)

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/tty"
-	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -91,10 +89,7 @@ func (c *call) printText(ctx context.Context, a *administrator, scope cluster.Sc
 
 // printRulesOf prints the rules of a host, with their scopes.
 func (c *call) printRulesOf(ctx context.Context, a *administrator, node string, asJSON bool) error {
-	names := rulefile.SystemNames()
-	all, head, err := admin.Rules(ctx, a, node, func(name, text string) (*rule.Ruleset, error) {
-		return rule.ParseFile(name, text, names)
-	})
+	all, head, err := admin.Rules(ctx, a, node, ruleParser())
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/agent"
-	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -40,9 +39,7 @@ func TestListOfCluster(t *testing.T) {
 	root := s.administers(t)
 	const text = "# web\nadd 7 allow tcp from any to any 80\n"
 	if _, _, err := admin.Load(t.Context(), s.model, admin.Loading{Scope: cluster.All, Name: "f",
-		Text: text, By: "me", Parse: func(name, text string) (*rule.Ruleset, error) {
-			return rule.ParseFile(name, text, new(rule.Names))
-		}}); err != nil {
+		Text: text, By: "me", Parse: ruleParser()}); err != nil {
 		t.Fatal(err)
 	}
 	list := func(status int, flags string) (string, string) {
