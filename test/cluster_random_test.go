@@ -97,12 +97,13 @@ func (d *disturbed) next() (n int, text string) {
 		1000+d.loaded, 2000+d.loaded)
 }
 
-// loadOne loads the next version, however long that takes. Some hosts may report late that they
-// enforce it: the command fails then, and the version is there.
+// loadOne loads the next version, however long that takes.
 func (d *disturbed) loadOne() {
-	n, text := d.next()
-	out, err := d.load(text)
-	d.t.Logf("load %d: %v %s", n, err, strings.TrimSpace(out))
+	d.t.Helper()
+	_, text := d.next()
+	if out, err := d.load(text); err != nil {
+		d.t.Fatalf("%s, %v", out, err)
+	}
 }
 
 // loadNext loads the next version. The command is killed if it still waits for hosts after a while:

@@ -67,8 +67,8 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// sorted is the CPU time that a processor of the machine of the bounds below takes to sort a million
-// numbers.
+// sorted is the CPU time that a processor takes to sort a million numbers where the bounds below
+// hold.
 const sorted = 75 * time.Millisecond
 
 // slowness is how many times as long a processor of this machine takes for the same, at least 1.
