@@ -214,7 +214,11 @@ func cachesChangeNoVerdict(t *testing.T, sequences uint64) {
 	shortenTimers(t)
 	stayOnFirstCPU(t)
 	f := newFrames(t, mixRules[0])
-	f.must(f.host.Command("ping", "-c", "1", "-W", "300", "2001:db8::2").Run())
+	// otherwise the kernel forgets it within a minute in which nothing goes there
+	for _, outside := range []string{outsideAddr.String(), "2001:db8::2"} {
+		f.host.IP("neigh replace " + outside + " dev eth0 nud permanent lladdr " +
+			f.outside.Link("eth0").HardwareAddr.String())
+	}
 	f.virtualAddresses()
 	events, err := ringbuf.NewReader(f.engine.objects.Events)
 	f.must(err)
