@@ -58,9 +58,14 @@ static __always_inline __u8 options4(struct __sk_buff *skb, struct packet *p,
 
 // hop_options records the hop-by-hop options in bytes scratch->at to scratch->end of the IP packet,
 // section 5.6.5. It loads them at once: a load for each option would let a sender choose the cost.
-static __always_inline __u8 hop_options(struct __sk_buff *skb, struct packet *p,
-					struct scratch *scratch)
+//
+// The verifier of Linux 6.1 would follow the loop for each extension header, were this inlined.
+__noinline int hop_options(struct __sk_buff *skb, struct cpu *c)
 {
+	if (!c)
+		return DECODE_EXT_OPTION;
+	struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
 	__u8 *options = scratch->hop_options;
 	__u32 n = scratch->end - scratch->at;
 
@@ -136,7 +141,7 @@ static __always_inline int fragment_header(struct packet *p, const __u8 *buf, __
 
 // extensions walks the IPv6 extension headers, section 5.6, and reports whether the decode ends
 // here.
-static __always_inline int extensions(struct __sk_buff *skb, struct packet *p,
+static __always_inline int extensions(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 				      struct scratch *scratch)
 {
 	for (int i = 0; i <= MAX_EXT; i++) {
@@ -183,7 +188,7 @@ static __always_inline int extensions(struct __sk_buff *skb, struct packet *p,
 			scratch->at = p->l4 + 2;
 			scratch->end = p->l4 + size;
 			scratch->left = size;
-			__u8 r = hop_options(skb, p, scratch);
+			__u8 r = hop_options(skb, c);
 			if (r) {
 				stop(p, r);
 				return 1;
@@ -215,7 +220,8 @@ static __always_inline int slow4(struct __sk_buff *skb, struct packet *p, struct
 	return load_transport(skb, p, scratch);
 }
 
-static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct scratch *scratch)
+static __always_inline int slow6(struct __sk_buff *skb, struct cpu *c, struct packet *p,
+				 struct scratch *scratch)
 {
 	const struct ip6 *h = (const struct ip6 *)scratch->buf;
 	if (p->buffer < sizeof(*h) || bpf_skb_load_bytes(skb, p->l3, scratch->buf, sizeof(*h)) < 0)
@@ -228,7 +234,7 @@ static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct
 	__u8 r = read_ip6(p, h, total);
 	if (r)
 		return refuse(p, r);
-	if (extensions(skb, p, scratch))
+	if (extensions(skb, c, p, scratch))
 		return PARSED_IP;
 	return load_transport(skb, p, scratch);
 }
@@ -253,7 +259,7 @@ __noinline int parse_slow_ip(struct __sk_buff *skb, struct cpu *c, __u32 type)
 	if ((version != 4 && version != 6) || (type == ETH_IP && version != 4) ||
 	    (type == ETH_IPV6 && version != 6))
 		return refuse(p, DECODE_VERSION);
-	return version == 4 ? slow4(skb, p, scratch) : slow6(skb, p, scratch);
+	return version == 4 ? slow4(skb, p, scratch) : slow6(skb, c, p, scratch);
 }
 
 // At the hooks a frame of IP over InfiniBand begins with 20 bytes that the kernel adds: the
