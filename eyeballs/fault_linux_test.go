@@ -94,8 +94,8 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 	n.Set(through.Addr(), eyeballstest.Host{Mode: eyeballstest.Accept, Port: port})
 	var events []Event
 	for _, d := range []*Dialer{
-		{Timeout: patience, DNS: &dns.Resolver{}},
-		{Timeout: patience, NAT64: eyeballstest.Prefix64, Trace: func(e Event) {
+		{Timeout: testTimeout, DNS: &dns.Resolver{}},
+		{Timeout: testTimeout, NAT64: eyeballstest.Prefix64, Trace: func(e Event) {
 			events = append(events, e)
 		}},
 	} {
@@ -124,7 +124,7 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 // attempt comes is up to the machine: bench-dial measures that.
 func playFault(t *testing.T, n *eyeballstest.Net, s *eyeballstest.Scenario, name string) {
 	var events []Event
-	d := &Dialer{Timeout: patience, DNS: &dns.Resolver{}, History: &History{},
+	d := &Dialer{Timeout: testTimeout, DNS: &dns.Resolver{}, History: &History{},
 		Trace: func(e Event) { events = append(events, e) }}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}

@@ -37,8 +37,8 @@ type fixture struct {
 	known  map[dns.Type]chan struct{} // closed with the first answer of the type
 }
 
-// patience is for what has to come, on however busy a machine.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine.
+const testTimeout = 5 * time.Minute
 
 func newFixture(t *testing.T, hosts string) *fixture {
 	t.Helper()
@@ -55,7 +55,7 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		}
 	}
 	f := &fixture{t: t, dns: server}
-	f.Dialer = &Dialer{Timeout: patience, DNS: &dns.Resolver{Dir: dir},
+	f.Dialer = &Dialer{Timeout: testTimeout, DNS: &dns.Resolver{Dir: dir},
 		History: &History{}}
 	f.Trace = func(e Event) {
 		f.mu.Lock()

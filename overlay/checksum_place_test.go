@@ -114,7 +114,7 @@ func TestNothingChangesBehindTheFilter(t *testing.T) {
 		p := podDatagram(4000)
 		binary.BigEndian.PutUint16(p[26:], segmentOf(p).pseudo(p, len(p)-20))
 		send(vnet{flags: 1, csumStart: 34, csumFrom: udpChecksumAt}, p)
-		listeners[0].SetReadDeadline(time.Now().Add(patience))
+		listeners[0].SetReadDeadline(time.Now().Add(testTimeout))
 		if _, _, err := listeners[0].ReadFrom(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}

@@ -112,20 +112,20 @@ func download(t *testing.T, from, to *side, size int, each func(n int)) {
 	go func() {
 		c, err := ln.Accept()
 		if err == nil {
-			c.SetDeadline(time.Now().Add(patience))
+			c.SetDeadline(time.Now().Add(testTimeout))
 			_, err = io.CopyN(io.MultiWriter(c, want), src, int64(size))
 			c.Close()
 		}
 		served <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	c, err := to.DialContext(ctx, "tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	got, buf, n := sha256.New(), make([]byte, 64<<10), 0
 	for {
 		k, err := c.Read(buf)
@@ -148,8 +148,8 @@ func download(t *testing.T, from, to *side, size int, each func(n int)) {
 	}
 }
 
-// patience is for what has to come, on however busy a machine.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine.
+const testTimeout = 5 * time.Minute
 
 // echo sends datagrams of the given sizes from a to b over UDP and has them back, one after the
 // other.
@@ -179,7 +179,7 @@ func echo(t *testing.T, a, b *side, sizes ...int) {
 	for i, size := range sizes {
 		out := echoed(size)
 		// the first may be lost to the handshake
-		for end := time.Now().Add(patience); ; {
+		for end := time.Now().Add(testTimeout); ; {
 			c.Write(out)
 			c.SetReadDeadline(time.Now().Add(time.Second))
 			n, err := c.Read(in)

@@ -75,7 +75,7 @@ func recordData(t *testing.T) (a, b *side, recorded [][]byte) {
 		time.Sleep(100 * time.Microsecond)
 	}
 	for begin := time.Now(); !full.Load(); time.Sleep(time.Millisecond) {
-		if time.Since(begin) > patience {
+		if time.Since(begin) > testTimeout {
 			t.Fatal("the middle box saw no data")
 		}
 	}

@@ -178,7 +178,7 @@ func TestHostileWire(t *testing.T) {
 	for i := range sent {
 		c.Write([]byte{byte(i)})
 	}
-	if got := countReceived(server, patience, sent); got != sent {
+	if got := countReceived(server, testTimeout, sent); got != sent {
 		t.Fatalf("%d of %d datagrams came", got, sent)
 	}
 	before, err := b.dev.Peers()

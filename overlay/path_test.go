@@ -110,7 +110,7 @@ func TestSilentPathIsLeft(t *testing.T) {
 	arrives := func(at int, want byte) {
 		t.Helper()
 		buf := make([]byte, 200)
-		sockets[at].SetReadDeadline(time.Now().Add(patience))
+		sockets[at].SetReadDeadline(time.Now().Add(testTimeout))
 		if _, _, err := sockets[at].ReadFrom(buf); err != nil || buf[4] != want {
 			t.Fatalf("at endpoint %d: packet %d, not %d: %v", at, buf[4], want, err)
 		}

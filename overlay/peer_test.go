@@ -260,7 +260,7 @@ func TestSentIsWhatLeaves(t *testing.T) {
 			strings.Contains(text, fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
 			return
 		}
-		if time.Since(begin) > patience {
+		if time.Since(begin) > testTimeout {
 			t.Fatalf("sent are %d bytes, received %d; wg(8) shows\n%s", sent, received, text)
 		}
 	}

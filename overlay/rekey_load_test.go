@@ -45,7 +45,7 @@ func TestLongRekeysUnderLoad(t *testing.T) {
 	sessions := func() uint64 { return a.dev.Stats().Answered + b.dev.Stats().Answered }
 	for begin := time.Now(); time.Since(begin) < 10*time.Second || sessions() < 3 ||
 		opened.Load() < 20; {
-		if time.Since(begin) > patience {
+		if time.Since(begin) > testTimeout {
 			t.Fatalf("%d sessions were made, and the sockets opened %d times", sessions(),
 				opened.Load())
 		}
@@ -56,7 +56,7 @@ func TestLongRekeysUnderLoad(t *testing.T) {
 	select {
 	case <-ended:
 		t.Logf("%d sessions, sockets opened %d times", sessions(), opened.Load())
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the sockets are not closed")
 	}
 }

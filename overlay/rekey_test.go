@@ -38,7 +38,7 @@ func TestRekeys(t *testing.T) {
 	echo(t, a, b, 100)
 	begin := time.Now()
 	sessions := func() uint64 { return a.dev.Stats().Answered + b.dev.Stats().Answered }
-	enough := func() bool { return sessions() >= 5 || time.Since(begin) > patience }
+	enough := func() bool { return sessions() >= 5 || time.Since(begin) > testTimeout }
 	results := make(chan sequence)
 	for _, way := range [][2]*side{{a, b}, {b, a}} {
 		sendSequence(t, way[0], way[1], 8000, enough, results)

@@ -58,7 +58,7 @@ func addrPorts(text ...string) (list []netip.AddrPort) {
 // lookedUp looks names up, waits for all, and compares what is known then.
 func lookedUp(t *testing.T, e *endpoints, want ...string) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	err := e.lookUp(ctx, func() {})
 	if got := e.list(); !slices.Equal(got, addrPorts(want...)) {
@@ -166,7 +166,7 @@ func TestNameComesLate(t *testing.T) {
 		t.Errorf("before the name is known: %+v, %v", list, err)
 	}
 	close(hold)
-	sink.SetReadDeadline(time.Now().Add(patience))
+	sink.SetReadDeadline(time.Now().Add(testTimeout))
 	buf := make([]byte, 10)
 	if n, _, err := sink.ReadFrom(buf); err != nil || string(buf[:n]) != "early" {
 		t.Errorf("%q came: %v", buf[:n], err)

@@ -148,7 +148,7 @@ func TestStrangersKeepNoPeerOut(t *testing.T) {
 	if full := a.dev.Stats().SendFull - before; full > 0 {
 		t.Errorf("%d of %d cookies are counted as dropped", full, asked)
 	}
-	at.SetReadDeadline(time.Now().Add(patience))
+	at.SetReadDeadline(time.Now().Add(testTimeout))
 	buf := make([]byte, 2000)
 	for got := 0; got < asked; {
 		n, _, err := at.ReadFrom(buf)

@@ -172,7 +172,7 @@ func sendNumbers(t *testing.T, from, to *side, count uint32) {
 		if _, err := c.Write(binary.BigEndian.AppendUint32(nil, i)); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(patience); i%50 == 49 || i == count-1; {
+		for deadline := time.Now().Add(testTimeout); i%50 == 49 || i == count-1; {
 			w.mu.Lock()
 			n := uint64(len(w.packets)) + w.full.Load()
 			w.mu.Unlock()
@@ -218,7 +218,7 @@ func checkWait(t *testing.T, begin func(a, b *side)) {
 	}
 	begin(a, b)
 	buf := make([]byte, 100)
-	ln.SetReadDeadline(time.Now().Add(patience))
+	ln.SetReadDeadline(time.Now().Add(testTimeout))
 	for i := uint32(count - waitPackets); i < count; i++ {
 		n, _, err := ln.ReadFrom(buf)
 		if err != nil || n != 4 || binary.BigEndian.Uint32(buf) != i {
@@ -265,7 +265,7 @@ func TestRemovalDoesNotWaitForSending(t *testing.T) {
 	}()
 	select {
 	case <-gone:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the sockets are locked")
 	}
 	p.waiting.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // random makes rules as the parser makes them: canonical, so that printing and parsing gives the
-// same rule. Its worlds are small, so that rules and packets meet.
+// same rule. Its sets are small, so that rules and packets meet.
 type random struct{ *rand.Rand }
 
 func (g random) one(of ...string) string { return of[g.IntN(len(of))] }

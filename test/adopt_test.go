@@ -41,7 +41,7 @@ func dial(t *testing.T, from, to *nstest.Node, address string) *call {
 }
 
 // exchange sends a line in each direction and waits for it.
-func (c *call) exchange() error { return c.exchangeFor(patience) }
+func (c *call) exchange() error { return c.exchangeFor(testTimeout) }
 
 // exchangeFor does so for some time at most.
 func (c *call) exchangeFor(most time.Duration) error {

@@ -175,7 +175,7 @@ func TestAgentDies(t *testing.T) {
 		webRules(t)}
 	p.start(args...)
 	// A download of 64 MiB at 8 MiB/s takes eight seconds; the agent dies in its first.
-	download := p.client.Command("curl", "-sS", "-m", fmt.Sprint(patience.Seconds()), "-o",
+	download := p.client.Command("curl", "-sS", "-m", fmt.Sprint(testTimeout.Seconds()), "-o",
 		"/dev/null", "-w", "%{size_download}", "http://10.66.0.1/slow")
 	var size strings.Builder
 	download.Stdout = &size

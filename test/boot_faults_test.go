@@ -72,7 +72,7 @@ func (m *machine) faultyBoots(client *nstest.Node, closed *prober) {
 	m.run("weir", "fw", "add", "5", "count", "ip", "from", "any", "to", "any")
 	m.run("sh", "-ec", "systemctl stop weir; weir down --keep; cp -a /var/lib/weir /srv/state")
 	web := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		c, err := client.DialContext(ctx, "tcp", "10.66.0.1:80")
 		if err == nil {

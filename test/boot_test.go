@@ -53,7 +53,7 @@ func bootRelease(t *testing.T, node *nstest.Node, root string, files ...string) 
 		}
 		select {
 		case <-m.done:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Errorf("the machine does not end: %s", m.output.String())
 			if pid, err := strconv.Atoi(m.init); err == nil {
 				syscall.Kill(pid, syscall.SIGKILL) // everything inside goes with it
@@ -154,7 +154,7 @@ type bootTraffic struct {
 // continues wants the connection to continue and the port to be closed.
 func (b *bootTraffic) continues(when string) {
 	b.t.Helper()
-	b.open.SetDeadline(time.Now().Add(patience))
+	b.open.SetDeadline(time.Now().Add(testTimeout))
 	fmt.Fprint(b.open, "hello")
 	if _, err := io.ReadFull(b.open, make([]byte, 5)); err != nil {
 		b.t.Errorf("%s: %v", when, err)

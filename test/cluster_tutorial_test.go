@@ -107,7 +107,7 @@ trap 'echo $? > $ended.part; mv $ended.part $ended; kill $(jobs -p) 2> /dev/null
 echo 0 > $ended.part; mv $ended.part $ended; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
 `, done, commands, out)
 	status := ""
-	for deadline := time.Now().Add(patience); status == ""; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); status == ""; time.Sleep(10 * time.Millisecond) {
 		text, err := os.ReadFile(done)
 		if status = strings.TrimSpace(string(text)); err != nil && time.Now().After(deadline) {
 			s.t.Fatalf("on %s, this does not end:\n%s", s.name, commands)

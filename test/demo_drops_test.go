@@ -123,7 +123,7 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 	// A short pause: a longer one could miss the first packets.
 	poll := func(what string, try func() bool) {
 		t.Helper()
-		waitFor(t, patience, 2*time.Millisecond, what, func() error {
+		waitFor(t, testTimeout, 2*time.Millisecond, what, func() error {
 			if !try() {
 				return errors.New("it does not")
 			}

@@ -147,7 +147,7 @@ func TestDialCommand(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 	// No authority signed the server's certificate: the handshake fails, and the error says so.
-	out, err = exec.Command(weir, "dial", "-j", "--timeout", patience.String(),
+	out, err = exec.Command(weir, "dial", "-j", "--timeout", testTimeout.String(),
 		fmt.Sprintf("https://localhost:%s/", port)).Output()
 	if code := exitCode(err); code != 1 || json.Unmarshal(out, &answer) != nil || answer.Won ||
 		!strings.Contains(answer.Error, "certificate") {

@@ -97,7 +97,7 @@ func TestLongSYNFlood(t *testing.T) {
 	}
 	wait := func(what string, ok func(api.StateTable) bool) {
 		t.Helper()
-		for stop := time.Now().Add(patience); !ok(status().Table); {
+		for stop := time.Now().Add(testTimeout); !ok(status().Table); {
 			time.Sleep(50 * time.Millisecond)
 			if time.Now().After(stop) {
 				t.Fatalf("not in time: %s: %+v", what, status().Table)
@@ -112,7 +112,7 @@ func TestLongSYNFlood(t *testing.T) {
 		reach(t, p.client, "http://[fd66::1]/")
 		return status().Table.Cookies.Redeemed >= 20
 	})
-	if out, err := p.client.Command("curl", "-sS", "-m", fmt.Sprint(patience.Seconds()), "-o",
+	if out, err := p.client.Command("curl", "-sS", "-m", fmt.Sprint(testTimeout.Seconds()), "-o",
 		"/dev/null", "-w", "%{size_download}",
 		"http://10.66.0.1/big").CombinedOutput(); err != nil ||
 		string(out) != "67108864" {

@@ -89,7 +89,7 @@ func (h *forwardLab) connect(from *nstest.Node, network, to string) {
 func (h *forwardLab) exchanged(when string) {
 	h.t.Helper()
 	for _, c := range h.open {
-		if err := exchange(c, patience); err != nil {
+		if err := exchange(c, testTimeout); err != nil {
 			h.t.Errorf("%s: %s %s: %v", when, c.RemoteAddr().Network(), c.RemoteAddr(), err)
 		}
 	}

@@ -43,7 +43,7 @@ func callPod(from *nstest.Node, to netip.Addr, port uint16, most time.Duration) 
 // talk sends a word and wants it back.
 func talk(t *testing.T, c net.Conn, word string) {
 	t.Helper()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	got := make([]byte, len(word))
 	if _, err := io.WriteString(c, word); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func talk(t *testing.T, c net.Conn, word string) {
 // answers calls a port that is to answer, and returns the connection.
 func answers(t *testing.T, from *nstest.Node, to netip.Addr, port uint16) net.Conn {
 	t.Helper()
-	c, err := callPod(from, to, port, patience)
+	c, err := callPod(from, to, port, testTimeout)
 	if err != nil {
 		t.Fatalf("from %s: %v", from, err)
 	}
@@ -135,7 +135,8 @@ add allow icmp from any to any keep-state
 			}
 			silent(t, client, at, 81)
 			silent(t, client, at, 82)
-			if _, err := callPod(client, at, 83, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			if _, err := callPod(client, at, 83, testTimeout); !errors.Is(err,
+				syscall.ECONNREFUSED) {
 				t.Errorf("a port that is reset: %v", err)
 			}
 			h.left.wantsTunnel(t, "kernel")

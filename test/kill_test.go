@@ -105,7 +105,7 @@ func (b *beat) run() error {
 			return nil
 		case <-time.After(5 * time.Millisecond):
 		}
-		b.conn.SetDeadline(time.Now().Add(patience))
+		b.conn.SetDeadline(time.Now().Add(testTimeout))
 		if _, err := b.conn.Write(one); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func killUnderLoad(t *testing.T, kills int) {
 			case <-up:
 			case err := <-p.done:
 				t.Fatalf("start %d: the agent ended: %v\n%s", i, err, p.stderr)
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatalf("start %d: not ready after a long time\n%s", i, p.stderr)
 			}
 			moment /= 4

@@ -125,7 +125,7 @@ func requestAlways(t *testing.T, from *nstest.Node, n *atomic.Int64, end *atomic
 	b := make([]byte, 100)
 	for ; !end.Load(); n.Add(1) {
 		c.Write([]byte("ask"))
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := c.Read(b); err != nil {
 			t.Errorf("datagram %d, which both files allow: %v", n.Load(), err)
 			return

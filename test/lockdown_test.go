@@ -15,7 +15,7 @@ import (
 func (p *pair) wantPorts(t *testing.T, when, open, closed string) {
 	t.Helper()
 	for port := range strings.FieldsSeq(open) {
-		if _, err := p.getPort(port, patience); err != nil {
+		if _, err := p.getPort(port, testTimeout); err != nil {
 			t.Errorf("%s: port %s does not answer: %v", when, port, err)
 		}
 	}
@@ -121,7 +121,7 @@ func TestLastResort(t *testing.T) {
 		t.Errorf("by IPv6 port 80 answers: %s", out)
 	}
 	if out, err := p.client.Command("curl", "-sS", "--max-time",
-		fmt.Sprint(patience.Seconds()), "http://[fd66::1]:22/").CombinedOutput(); err != nil {
+		fmt.Sprint(testTimeout.Seconds()), "http://[fd66::1]:22/").CombinedOutput(); err != nil {
 		t.Errorf("by IPv6 port 22 does not answer: %v %s", err, out)
 	}
 	if err := ping(p.server, "10.66.0.2"); err != nil {

@@ -57,7 +57,7 @@ func (g *agentNode) start(args ...string) {
 	case <-ready:
 	case err := <-g.done:
 		g.t.Fatalf("weir up ended: %v\n%s", err, g.stderr)
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		g.t.Fatalf("weir up is not ready after a long time\n%s", g.stderr)
 	}
 }
@@ -136,7 +136,7 @@ func (g *agentNode) wait() error {
 	case err := <-g.done:
 		g.agent = nil
 		return err
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		g.t.Errorf("the agent does not end")
 		return nil
 	}

@@ -57,7 +57,7 @@ func (s *shell) run(commands string) string {
 	const end = "these commands ended"
 	fmt.Fprintf(s.in, "%secho; echo %s\n", commands, end)
 	var b strings.Builder
-	for timeout := time.After(patience); ; {
+	for timeout := time.After(testTimeout); ; {
 		select {
 		case line, ok := <-s.lines:
 			if line == end {

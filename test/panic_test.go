@@ -47,7 +47,7 @@ func (p *pair) connect(host string, port int) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := exchange(c, patience); err != nil {
+	if err := exchange(c, testTimeout); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -73,7 +73,7 @@ func (p *pair) panics(session net.Conn, args ...string) (string, error) {
 func (p *pair) onlySession(when string, session net.Conn, others ...net.Conn) {
 	t := p.t
 	t.Helper()
-	if err := exchange(session, patience); err != nil {
+	if err := exchange(session, testTimeout); err != nil {
 		t.Errorf("%s: the session: %v", when, err)
 	}
 	for _, c := range others {
@@ -109,7 +109,7 @@ add 3 allow icmp from any to me
 	if out, err := p.panics(nil); err == nil || !strings.Contains(out, "weir panic -f") {
 		t.Errorf("without a session: %v, %s", err, out)
 	}
-	if err := exchange(web, patience); err != nil {
+	if err := exchange(web, testTimeout); err != nil {
 		t.Errorf("a panic that was refused cut a connection: %v", err)
 	}
 	out, err := p.panics(session)
@@ -136,7 +136,7 @@ add 3 allow icmp from any to me
 	if out, err := p.panics(session, "--end"); err != nil {
 		t.Fatalf("%v, %s", err, out)
 	}
-	if err := exchange(session, patience); err != nil {
+	if err := exchange(session, testTimeout); err != nil {
 		t.Errorf("the session after the end: %v", err)
 	}
 	p.connect("fd66::1", 22)

@@ -281,7 +281,7 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	h.never(t, "connections of a removed peer", func() {
 		h.left.weir("peer", "remove", "--release", "right")
 		for i, c := range ends {
-			c.SetDeadline(time.Now().Add(patience))
+			c.SetDeadline(time.Now().Add(testTimeout))
 			if _, err := c.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("end %d of a connection continues: %v", i, err)
 			}
@@ -444,7 +444,7 @@ func TestLongKilledInAFlood(t *testing.T) {
 			if random.IntN(2) == 0 {
 				select {
 				case <-ready:
-				case <-time.After(patience):
+				case <-time.After(testTimeout):
 					t.Fatalf("not ready\n%s", h.left.stderr)
 				}
 				pause /= 20

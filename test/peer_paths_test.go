@@ -16,7 +16,7 @@ import (
 func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longest time.Duration) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: from.DialContext},
-		Timeout: patience}
+		Timeout: testTimeout}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get(url)
 	if err != nil {

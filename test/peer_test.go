@@ -122,7 +122,7 @@ table offices add fd00:88:1::2
 	nginx(t, web, 80, 81, 82)
 	client, _ := h.left.attach("client", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
 	outsider, _ := h.left.attach("outsider")
-	wait := fmt.Sprint(patience.Seconds()) // for a refusal, which has to come
+	wait := fmt.Sprint(testTimeout.Seconds()) // for a refusal, which has to come
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, client, pageAt(a, 80))
@@ -250,7 +250,7 @@ func TestLongTwoHostsRestart(t *testing.T) {
 	const size = 2 << 20
 	slow := client.Command("curl", "-sS", "-r", fmt.Sprintf("0-%d", size-1), "--limit-rate", "400k",
 		"-o", filepath.Join(t.TempDir(), "got"),
-		"-w", "%{size_download}", "-m", fmt.Sprint(patience.Seconds()), at+"big")
+		"-w", "%{size_download}", "-m", fmt.Sprint(testTimeout.Seconds()), at+"big")
 	var got strings.Builder
 	slow.Stdout, slow.Stderr = &got, &got
 	done := background(t, slow)

@@ -60,5 +60,5 @@ func TestPinsGone(t *testing.T) {
 	if err := os.Rename(away, p.bpffs); err != nil {
 		t.Fatal(err)
 	}
-	p.weir("status", "--wait", patience.String())
+	p.weir("status", "--wait", testTimeout.String())
 }

@@ -42,7 +42,7 @@ func chat(n *nstest.Node, to netip.Addr, times int) error {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	for range times {
 		if _, err := c.Write([]byte("seen?")); err != nil {
 			return err

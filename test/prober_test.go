@@ -79,7 +79,7 @@ func (k *prober) counts() (sent, arrived uint64) {
 
 // awaits waits until its counts are as they should be.
 func (k *prober) awaits(what string, is func(sent, arrived uint64) bool) error {
-	for end := time.Now().Add(patience); !is(k.counts()); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !is(k.counts()); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			sent, arrived := k.counts()
 			return fmt.Errorf("%s: %d are sent, %d arrive", what, sent, arrived)

@@ -118,8 +118,8 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 	return done
 }
 
-// patience is how long tests wait for what has to come: others may keep the machine busy.
-const patience = 5 * time.Minute
+// testTimeout is how long tests wait for what has to come: others may keep the machine busy.
+const testTimeout = 5 * time.Minute
 
 // eventually tries until it works, less often the longer that takes: a try often runs a program,
 // and other tests need the processors.
@@ -127,7 +127,7 @@ func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	var err error
 	pause := 10 * time.Millisecond
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(pause) {
 		if err = try(); err == nil {
 			return
 		}
@@ -203,7 +203,7 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 
 // get is curl for what has to answer: it waits for a connection as long as it takes.
 func get(node *nstest.Node, args ...string) (string, error) {
-	return curl(node, append([]string{"--connect-timeout", fmt.Sprint(patience.Seconds())},
+	return curl(node, append([]string{"--connect-timeout", fmt.Sprint(testTimeout.Seconds())},
 		args...)...)
 }
 

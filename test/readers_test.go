@@ -216,7 +216,7 @@ func TestReadersWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(testTimeout))
 		if _, err := io.WriteString(c,
 			"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
@@ -285,12 +285,12 @@ func TestStoppedAgent(t *testing.T) {
 	begun := time.Now()
 	_, stderr, err := p.try("status", "--wait", "2s")
 	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond ||
-		took > patience {
+		took > testTimeout {
 		t.Errorf("it took %v, %v", took, err)
 	}
 	if !strings.Contains(stderr, "does not answer") || !strings.Contains(stderr, "kill -CONT") {
 		t.Errorf("it says %s", stderr)
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
-	p.weir("status", "--wait", patience.String())
+	p.weir("status", "--wait", testTimeout.String())
 }

@@ -144,14 +144,14 @@ func (r *restarts) tryAllowed(ctx context.Context, a *tries) {
 }
 
 func (r *restarts) one(ctx context.Context, to string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	c, err := r.outside.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return err
 	}
@@ -355,7 +355,7 @@ func (g *agentNode) refused(args ...string) {
 		if err == nil {
 			g.t.Errorf("weir up %s ends without an error", strings.Join(args, " "))
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		g.t.Fatalf("weir up %s neither starts nor ends\n%s", strings.Join(args, " "), g.stderr)
 	}
 }

@@ -144,13 +144,13 @@ func (h *podHost) meet(t *testing.T, all []webServer) {
 				if from.runtime == "Docker's bridge" && strings.HasPrefix(target, "10.66.0.1:") {
 					continue // its interface has no hooks
 				}
-				patience := "300"
+				timeout := "300"
 				if !allowed {
-					patience = "2"
+					timeout = "2"
 				}
 				// Compared inside: ctr may lose what a command prints that soon ends.
 				out, err := from.inside("/bin/busybox", "sh", "-c", `test "$(/bin/timeout `+
-					patience+` /bin/wget -q -O- http://`+target+`/)" = "hello from nginx"`,
+					timeout+` /bin/wget -q -O- http://`+target+`/)" = "hello from nginx"`,
 				).CombinedOutput()
 				if got := err == nil; got != allowed {
 					t.Errorf("a client of %s calls the server of %s at %s: %v, %v: %s",

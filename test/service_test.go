@@ -87,7 +87,7 @@ func answering(t *testing.T, from *nstest.Node, to string, connections int) map[
 	t.Helper()
 	n := map[string]int{}
 	for range connections {
-		c, name, err := dialName(from, to, patience)
+		c, name, err := dialName(from, to, testTimeout)
 		if err != nil {
 			t.Fatalf("from %s to %s: %v", from, to, err)
 		}
@@ -146,7 +146,7 @@ func TestService(t *testing.T) {
 	}
 	var open []net.Conn
 	for i := range 30 {
-		c, _, err := dialName([]*nstest.Node{h.outside, h.host, pods[0]}[i%3], four, patience)
+		c, _, err := dialName([]*nstest.Node{h.outside, h.host, pods[0]}[i%3], four, testTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestService(t *testing.T) {
 	alive := func(what string) {
 		t.Helper()
 		for i, c := range open {
-			if err := says(c, what, patience); err != nil {
+			if err := says(c, what, testTimeout); err != nil {
 				t.Errorf("%s: connection %d: %v", what, i, err)
 			}
 		}
@@ -213,7 +213,7 @@ func (h *podHost) calls(to string) *calls {
 				return
 			default:
 			}
-			c, _, err := dialName(h.outside, to, patience)
+			c, _, err := dialName(h.outside, to, testTimeout)
 			if err != nil {
 				k.ended <- err
 				return

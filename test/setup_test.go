@@ -32,7 +32,7 @@ func newSession(t *testing.T, client, server *nstest.Node) *sshSession {
 
 func dialSession(t *testing.T, client *nstest.Node) *sshSession {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := client.DialContext(ctx, "tcp", "10.66.0.1:22")
 	if err != nil {

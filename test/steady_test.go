@@ -87,13 +87,13 @@ func (s *steady) receive() {
 // end ends the stream once a thousand datagrams were sent: each must have come.
 func (s *steady) end(t *testing.T) {
 	t.Helper()
-	for stop := time.Now().Add(patience); s.came.Load() < 1000 && len(s.failed) == 0 &&
+	for stop := time.Now().Add(testTimeout); s.came.Load() < 1000 && len(s.failed) == 0 &&
 		time.Now().Before(stop); {
 		time.Sleep(time.Millisecond)
 	}
 	close(s.stop)
 	n := <-s.sent
-	for stop := time.Now().Add(patience); s.came.Load() < n && len(s.failed) == 0 &&
+	for stop := time.Now().Add(testTimeout); s.came.Load() < n && len(s.failed) == 0 &&
 		time.Now().Before(stop); {
 		time.Sleep(time.Millisecond)
 	}

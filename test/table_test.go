@@ -70,7 +70,7 @@ func (p *pair) beginIn(ctx context.Context, network, address string) error {
 func (p *pair) beginMany(n int, network, address string) {
 	p.t.Helper()
 	for range n {
-		if err := p.begin(network, address, patience); err != nil {
+		if err := p.begin(network, address, testTimeout); err != nil {
 			p.t.Fatal(err)
 		}
 	}

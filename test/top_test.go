@@ -36,7 +36,7 @@ func TestTopOnATerminal(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %q", err, out.String())
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("q does not end it: %q", out.String())
 	}
 	text := out.String()

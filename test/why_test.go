@@ -76,7 +76,8 @@ func TestStatusWaits(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		p.launch("--iface", "eth0")
 	}()
-	if out := p.weir("status", "--wait", patience.String()); !strings.HasPrefix(out, "healthy, ") {
+	if out := p.weir("status", "--wait", testTimeout.String()); !strings.HasPrefix(out,
+		"healthy, ") {
 		t.Errorf("status of a node that started meanwhile:\n%s", out)
 	}
 }

@@ -79,15 +79,15 @@ func (s *Service) noteFirstCopy() {
 
 // take adds what a step changes to what other parts have to get, and what has to be on the disk.
 func (s *Service) take(e cluster.Effects) {
-	maps.Copy(s.owed.labels, e.Labels)
-	maps.Copy(s.owed.shared, e.Shared)
+	maps.Copy(s.unsent.labels, e.Labels)
+	maps.Copy(s.unsent.shared, e.Shared)
 	for _, h := range e.Hosts {
 		if h.Name == s.config.Name {
 			wake(s.heads) // roles may have changed
 			wake(s.news)  // and what its pods may have
 			continue
 		}
-		s.owed.hosts[h.Name] = h
+		s.unsent.hosts[h.Name] = h
 	}
 	if e.Head != nil {
 		wake(s.heads)
@@ -110,7 +110,7 @@ func (s *Service) take(e cluster.Effects) {
 // settle does what take has collected.
 func (s *Service) settle() {
 	s.fillTables()
-	if len(s.owed.hosts) > 0 {
+	if len(s.unsent.hosts) > 0 {
 		wake(s.hosts)
 	}
 }
@@ -118,18 +118,18 @@ func (s *Service) settle() {
 // fillTables gives the tables what they have to get.
 func (s *Service) fillTables() {
 	var errs []error
-	if len(s.owed.labels) > 0 {
-		if err := s.config.Parts.Labels(s.owed.labels); err != nil {
+	if len(s.unsent.labels) > 0 {
+		if err := s.config.Parts.Labels(s.unsent.labels); err != nil {
 			errs = append(errs, err)
 		} else {
-			s.owed.labels = map[cluster.Label]bool{}
+			s.unsent.labels = map[cluster.Label]bool{}
 		}
 	}
-	if len(s.owed.shared) > 0 {
-		if err := s.config.Parts.Shared(s.owed.shared); err != nil {
+	if len(s.unsent.shared) > 0 {
+		if err := s.config.Parts.Shared(s.unsent.shared); err != nil {
 			errs = append(errs, err)
 		} else {
-			s.owed.shared = map[cluster.SharedMember]*uint32{}
+			s.unsent.shared = map[cluster.SharedMember]*uint32{}
 		}
 	}
 	if len(errs) > 0 {
@@ -146,22 +146,22 @@ func (s *Service) fillTables() {
 func (s *Service) FillTablesFunc(pick func(table string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	later := owed{labels: map[cluster.Label]bool{}, shared: map[cluster.SharedMember]*uint32{}}
-	for l, is := range s.owed.labels {
+	later := unsent{labels: map[cluster.Label]bool{}, shared: map[cluster.SharedMember]*uint32{}}
+	for l, is := range s.unsent.labels {
 		if !pick(l.Table) {
 			later.labels[l] = is
-			delete(s.owed.labels, l)
+			delete(s.unsent.labels, l)
 		}
 	}
-	for m, value := range s.owed.shared {
+	for m, value := range s.unsent.shared {
 		if !pick(m.Table) {
 			later.shared[m] = value
-			delete(s.owed.shared, m)
+			delete(s.unsent.shared, m)
 		}
 	}
 	s.fillTables()
-	maps.Copy(s.owed.labels, later.labels)
-	maps.Copy(s.owed.shared, later.shared)
+	maps.Copy(s.unsent.labels, later.labels)
+	maps.Copy(s.unsent.shared, later.shared)
 }
 
 // FillTables gives the tables what they have to get.
@@ -226,8 +226,8 @@ func (s *Service) setHosts(ctx context.Context) {
 			s.removeStrangers()
 		}
 		s.mu.Lock()
-		hosts := s.owed.hosts
-		s.owed.hosts = map[string]cluster.HostChange{}
+		hosts := s.unsent.hosts
+		s.unsent.hosts = map[string]cluster.HostChange{}
 		s.mu.Unlock()
 		again = nil
 		for _, h := range inOrder(hosts) {
@@ -273,8 +273,8 @@ func (s *Service) removeStrangers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range peers {
-		if _, owed := s.owed.hosts[name]; !owed && s.desired.Node(name) == nil {
-			s.owed.hosts[name] = cluster.HostChange{Name: name}
+		if _, unsent := s.unsent.hosts[name]; !unsent && s.desired.Node(name) == nil {
+			s.unsent.hosts[name] = cluster.HostChange{Name: name}
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (m moves) may(h cluster.HostChange, now time.Time) bool {
 func (s *Service) owe(h cluster.HostChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, newer := s.owed.hosts[h.Name]; !newer {
-		s.owed.hosts[h.Name] = h
+	if _, newer := s.unsent.hosts[h.Name]; !newer {
+		s.unsent.hosts[h.Name] = h
 	}
 }
 
@@ -59,7 +59,7 @@ func (s *Service) AddressChanged(a netip.Addr) {
 		if h.Name != s.config.Name && slices.ContainsFunc(h.Addrs, func(at netip.AddrPort) bool {
 			return at.Addr().Unmap() == a
 		}) {
-			s.owed.hosts[h.Name] = h
+			s.unsent.hosts[h.Name] = h
 		}
 	}
 	wake(s.hosts)

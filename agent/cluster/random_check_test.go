@@ -19,7 +19,7 @@ func (c *chaos) settle(step int) time.Duration {
 	for _, h := range c.hosts {
 		h.client.away(false)
 	}
-	last, patience := "", time.Now().Add(5*time.Minute)
+	last, deadline := "", time.Now().Add(5*time.Minute)
 	for {
 		if c.accept() {
 			began = time.Now()
@@ -28,7 +28,7 @@ func (c *chaos) settle(step int) time.Duration {
 		if wrong == "" {
 			break
 		}
-		if last = wrong; time.Now().After(patience) {
+		if last = wrong; time.Now().After(deadline) {
 			for name, h := range c.hosts {
 				h.Service.mu.Lock()
 				c.t.Logf("%s: revision %d, epoch %d, last good %v, held %v, waiting %v, revoked %v",

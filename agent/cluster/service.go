@@ -116,7 +116,7 @@ type Service struct {
 	guarded  *store.Guarded            // guarded by mu
 	desired  *cluster.Desired          // guarded by mu
 	local    disk.Local                // guarded by mu
-	owed     owed                      // guarded by mu; what other parts have to get
+	unsent   unsent                    // guarded by mu; what other parts have to get
 	claims   uint64                    // guarded by mu; refused so far
 	large    uint64                    // guarded by mu; steps that fits has refused
 	maxCopy  int                       // store.MaxCopy
@@ -140,7 +140,7 @@ type Service struct {
 	hasCopy atomic.Bool
 
 	heads chan struct{} // has an element when the loader should look
-	hosts chan struct{} // has an element when owed.hosts has some
+	hosts chan struct{} // has an element when unsent.hosts has some
 	news  chan struct{} // has an element when something is to be published
 	disk  chan struct{} // has an element when something is to be written
 }
@@ -151,8 +151,8 @@ type tooLarge struct {
 	accepted   bool // an administrator wants that
 }
 
-// owed is what other parts have to get: the newest of each.
-type owed struct {
+// unsent is what other parts have to get: the newest of each.
+type unsent struct {
 	labels map[cluster.Label]bool
 	shared map[cluster.SharedMember]*uint32
 	hosts  map[string]cluster.HostChange
@@ -171,7 +171,7 @@ func Open(c Config) (*Service, error) {
 	s := &Service{config: c, writer: writer{dir: dir, texts: dir.Texts(),
 		have: map[cluster.Digest]bool{}}, own: newOwn(),
 		lines: rate.NewLimiter(rate.Every(time.Second), 10), maxCopy: store.MaxCopy,
-		owed: owed{map[cluster.Label]bool{}, map[cluster.SharedMember]*uint32{},
+		unsent: unsent{map[cluster.Label]bool{}, map[cluster.SharedMember]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
 		news: make(chan struct{}, 1), disk: make(chan struct{}, 1)}

@@ -88,11 +88,11 @@ func TestTunFilter(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		return string(body), err
 	}
-	const patience = 5 * time.Minute
-	if body, err := get(a, "http://10.77.0.2:80/", patience); err != nil || body != "hello" {
+	const testTimeout = 5 * time.Minute
+	if body, err := get(a, "http://10.77.0.2:80/", testTimeout); err != nil || body != "hello" {
 		t.Errorf("port 80: %q, %v", body, err)
 	}
-	if body, err := get(a, "http://10.77.0.2:81/", patience); !errors.Is(err,
+	if body, err := get(a, "http://10.77.0.2:81/", testTimeout); !errors.Is(err,
 		syscall.ECONNREFUSED) {
 		t.Errorf("port 81 was not reset: %q, %v", body, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// random draws from small worlds, so that rules, tables, interfaces and packets meet.
+// random draws from small sets, so that rules, tables, interfaces and packets meet.
 type random struct{ *rand.Rand }
 
 func newRandom(seed uint64) random {
@@ -21,7 +21,7 @@ func (g random) one(of ...string) string { return of[g.IntN(len(of))] }
 
 func (g random) chance(percent int) bool { return g.IntN(100) < percent }
 
-// The world: addresses, ports and interfaces.
+// What there is: addresses, ports and interfaces.
 var (
 	addrs4 = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.9", "10.0.1.1", "192.168.0.5",
 		"127.0.0.1", "169.254.0.1", "169.254.0.2"}

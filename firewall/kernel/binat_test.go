@@ -78,7 +78,7 @@ func TestOneToOne(t *testing.T) {
 				}
 				u, err = node.DialContext(context.Background(), "udp", refused)
 				g.must(err)
-				u.SetDeadline(time.Now().Add(patience))
+				u.SetDeadline(time.Now().Add(testTimeout))
 				u.Write([]byte("anybody?"))
 				if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 					t.Errorf("udp from the %s to %s: %v", c.from, refused, err)
@@ -140,7 +140,7 @@ func TestOneToOneObeysTheRules(t *testing.T) {
 	if ping(g.outside, "-W1", "192.0.2.9") == nil {
 		t.Error("an echo was answered")
 	}
-	if c, err := dialFrom(g.server, outsideAt[0], impatience); err == nil {
+	if c, err := dialFrom(g.server, outsideAt[0], shortWait); err == nil {
 		c.Close()
 		t.Error("the server called")
 	}
@@ -155,10 +155,10 @@ func TestOneToOneLives(t *testing.T) {
 	g.pair()
 	var open []net.Conn
 	for i, at := range outsideAt {
-		c, err := dialFrom(g.server, at, patience)
+		c, err := dialFrom(g.server, at, testTimeout)
 		g.must(err)
 		defer c.Close()
-		d, err := dialFrom(g.outside, net.JoinHostPort(fixed[i].String(), "80"), patience)
+		d, err := dialFrom(g.outside, net.JoinHostPort(fixed[i].String(), "80"), testTimeout)
 		g.must(err)
 		defer d.Close()
 		open = append(open, c, d)

@@ -108,11 +108,11 @@ func listenTCP(t *testing.T, n *nstest.Node, address string) {
 }
 
 // echoes sends so much through a new connection, and wants it back.
-func (g *pairLab) echoes(to string, size int) error { return g.echoesFor(to, size, patience) }
+func (g *pairLab) echoes(to string, size int) error { return g.echoesFor(to, size, testTimeout) }
 
 // echoesFor does so for some time at most.
 func (g *pairLab) echoesFor(to string, size int, most time.Duration) error {
-	c, err := dialFrom(g.client, to, min(most, patience))
+	c, err := dialFrom(g.client, to, min(most, testTimeout))
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func TestCookiesEndWithTheSettings(t *testing.T) {
 	nstest.Eventually(t, "cookies are off", func() bool { return !g.stats(t).Cookies.On })
 	load() // packets that found them on are through
 	before := g.stats(t).Cookies
-	time.Sleep(impatience)
+	time.Sleep(shortWait)
 	after := g.stats(t).Cookies
 	stopFlood(t, f)
 	if after.Sent != before.Sent || after.On || after.TimesOn != before.TimesOn {

@@ -28,7 +28,7 @@ func TestHopLimitOnTheFastPath(t *testing.T) {
 			return err
 		}))
 		defer server.Close()
-		server.SetReadDeadline(time.Now().Add(patience))
+		server.SetReadDeadline(time.Now().Add(testTimeout))
 		client, err := v.a.DialContext(context.Background(), "udp", to)
 		v.must(err)
 		defer client.Close()
@@ -57,7 +57,7 @@ func TestHopLimitOnTheFastPath(t *testing.T) {
 		} else {
 			v.must(ipv6.NewPacketConn(server).SetControlMessage(ipv6.FlagHopLimit, true))
 		}
-		client.SetReadDeadline(time.Now().Add(patience))
+		client.SetReadDeadline(time.Now().Add(testTimeout))
 		for i := range 20 {
 			_, err := client.Write(make([]byte, 10+i))
 			v.must(err)

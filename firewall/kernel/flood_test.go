@@ -71,7 +71,7 @@ func TestFloodsHarmNoBystander(t *testing.T) {
 	v.serve(v.b.Node, 7)
 	// as for a runtime's own namespaces: it answers there
 	v.must(v.host.Netlink().AddAddr(int(v.a.endpoint.Index), netip.PrefixFrom(gateways[1], 128)))
-	c, err := dialFrom(v.b.Node, "192.0.2.2:7", patience)
+	c, err := dialFrom(v.b.Node, "192.0.2.2:7", testTimeout)
 	v.must(err)
 	defer c.Close()
 	v.must(echoWord(c, "before"))

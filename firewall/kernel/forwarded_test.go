@@ -152,7 +152,7 @@ func TestForwardedPorts(t *testing.T) {
 			if err := reach(g.outside, to); err != nil {
 				t.Errorf("%s: %v", to, err)
 			}
-			c, err := dialFrom(g.outside, to, patience)
+			c, err := dialFrom(g.outside, to, testTimeout)
 			g.must(err)
 			if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {
 				t.Errorf("much over %s: %v", to, err)
@@ -208,7 +208,7 @@ func TestForwardedErrors(t *testing.T) {
 		}
 		u, err := g.outside.DialContext(context.Background(), "udp", to)
 		g.must(err)
-		u.SetDeadline(time.Now().Add(patience))
+		u.SetDeadline(time.Now().Add(testTimeout))
 		u.Write([]byte("anybody?"))
 		if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("udp to %s: %v", to, err)
@@ -224,7 +224,7 @@ func TestForwardedErrors(t *testing.T) {
 		}
 	}
 	for _, to := range forwardedAt {
-		c, err := dialFrom(g.outside, to, patience)
+		c, err := dialFrom(g.outside, to, testTimeout)
 		g.must(err)
 		if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {
 			t.Errorf("over a path with a smaller MTU, %s: %v", to, err)
@@ -282,7 +282,7 @@ func TestForwardedConnectionReset(t *testing.T) {
 	g.forward(8080, 80)
 	for _, to := range forwardedAt {
 		g.must(g.engine.Load(compile(t, "add allow ip from any to any\n")))
-		c, err := dialFrom(g.outside, to, patience)
+		c, err := dialFrom(g.outside, to, testTimeout)
 		g.must(err)
 		defer c.Close()
 		g.must(echoWord(c, "before"))
@@ -316,7 +316,7 @@ func TestForwardedConnectionsLive(t *testing.T) {
 		return func(word string, most time.Duration) (all error) {
 			for _, c := range open {
 				err := echoWordFor(c, word, most)
-				if most == impatience && err == nil {
+				if most == shortWait && err == nil {
 					return nil
 				}
 				all = errors.Join(all, err)
@@ -325,38 +325,38 @@ func TestForwardedConnectionsLive(t *testing.T) {
 		}
 	}
 	say := dial("tcp", "udp")
-	g.must(say("before", patience))
+	g.must(say("before", testTimeout))
 	g.must(g.engine.Close())
-	if err := say("without the agent", patience); err != nil {
+	if err := say("without the agent", testTimeout); err != nil {
 		t.Error(err)
 	}
 	g.open()
 	g.must(g.engine.SetInterfaces(g.ifs))
 	g.must(g.engine.Load(compile(t, openRules)))
-	if err := say("taken over", patience); err != nil {
+	if err := say("taken over", testTimeout); err != nil {
 		t.Error(err)
 	}
 	g.forward(8080, 80)
 	g.publish(9090, 80)
-	if err := say("the same settings", patience); err != nil {
+	if err := say("the same settings", testTimeout); err != nil {
 		t.Error(err)
 	}
 	g.publish(9091, 80)
-	if err := say("other published ports", patience); err != nil {
+	if err := say("other published ports", testTimeout); err != nil {
 		t.Error(err)
 	}
 	say = dial("tcp")
-	g.must(say("before", patience))
+	g.must(say("before", testTimeout))
 	g.awaitAcknowledged()
 	g.forward(8080, 81)
-	if say("elsewhere", impatience) == nil {
+	if say("elsewhere", shortWait) == nil {
 		t.Error("a connection continues to a server that the port leads to no longer")
 	}
 	say = dial("tcp", "udp")
-	g.must(say("to the other port", patience))
+	g.must(say("to the other port", testTimeout))
 	g.awaitAcknowledged()
 	g.must(g.host.Do(func() error { return g.engine.SetForwards(nil) }))
-	if say("nowhere", impatience) == nil {
+	if say("nowhere", shortWait) == nil {
 		t.Error("a connection continues through a port that is forwarded no longer")
 	}
 	for _, to := range forwardedAt {
@@ -418,11 +418,11 @@ func TestForwardedAndDirect(t *testing.T) {
 	g.forward(8080, 80)
 	for i, order := range [][]string{{"10.0.5.9:80", "192.0.2.1:8080"},
 		{"192.0.2.1:8080", "10.0.5.9:80"}} {
-		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*impatience
+		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*shortWait
 		if second {
-			most = patience
+			most = testTimeout
 		}
-		first, err := dialBy(from, g.cluster, order[0], patience)
+		first, err := dialBy(from, g.cluster, order[0], testTimeout)
 		g.must(err)
 		g.must(echoWord(first, "first"))
 		c, err := dialBy(from, g.cluster, order[1], most)

@@ -136,7 +136,7 @@ func TestTypesOfInterfaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := make([]byte, 100)
-				s.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience,
+				s.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: testTimeout,
 					false: 200 * time.Millisecond}[passes]))
 				if _, _, err := s.ReadFrom(got); (err == nil) != passes {
 					t.Errorf("in to port %d: %v", port, err)
@@ -156,7 +156,7 @@ func TestTypesOfInterfaces(t *testing.T) {
 
 // receivedOn reports that a datagram to a port comes out of a tun device.
 func receivedOn(f *os.File, port uint16, expected bool) bool {
-	f.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience,
+	f.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: testTimeout,
 		false: 200 * time.Millisecond}[expected]))
 	b := make([]byte, 2000)
 	for {

@@ -116,7 +116,7 @@ func TestGSOPacketsToPods(t *testing.T) {
 			t.Run(fmt.Sprintf("big NIC %v, %s to %s", big, w.from, w.to), func(t *testing.T) {
 				before := v.hostSent(v.a) + v.hostSent(v.b)
 				longest := watchLongest(t, v.host, v.engine)
-				c, err := dialFrom(w.from, w.to, patience)
+				c, err := dialFrom(w.from, w.to, testTimeout)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -61,7 +61,7 @@ func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	defer client.Close()
 	g.send(t, client, 1, 10)
 	b := make([]byte, 100)
-	g.must(t, server.SetDeadline(time.Now().Add(patience)))
+	g.must(t, server.SetDeadline(time.Now().Add(testTimeout)))
 	_, from, err := server.ReadFrom(b)
 	g.must(t, err)
 	g.switchHooks(t, hooks)
@@ -69,7 +69,7 @@ func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	g.must(t, err)
 	nstest.Eventually(t, "the answer is held", func() bool { return g.held(t) == 1 })
 	g.must(t, g.locked(func() error { return e.keepHooksLocked(hooks) }))
-	g.must(t, client.SetReadDeadline(time.Now().Add(patience)))
+	g.must(t, client.SetReadDeadline(time.Now().Add(testTimeout)))
 	if n, err := client.Read(b); err != nil || string(b[:n]) != "answer" {
 		t.Errorf("the client read %q, %v", b[:n], err)
 	}

@@ -87,7 +87,7 @@ func TestFwdWithoutHeaders(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return func() {
 			t.Helper()
-			c.SetReadDeadline(time.Now().Add(patience))
+			c.SetReadDeadline(time.Now().Add(testTimeout))
 			if _, _, err := c.ReadFrom(make([]byte, 100)); err != nil {
 				t.Errorf("%s: %v", at, err)
 			}
@@ -147,7 +147,7 @@ func TestFwdWithTranslation(t *testing.T) {
 				"icmp": ping(u.client, "203.0.113.9"),
 			})
 			u.hop("198.18.0.2", "198.18.0.2", u.eth2, 1300)
-			c, err := dialFrom(u.client, "203.0.113.9:80", patience)
+			c, err := dialFrom(u.client, "203.0.113.9:80", testTimeout)
 			u.must(err)
 			defer c.Close()
 			if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {

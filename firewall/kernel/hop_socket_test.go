@@ -79,7 +79,7 @@ func echoAll(c net.Conn) {
 // called dials as the client, and returns at which address the proxy was called.
 func (u *uplinks) called(to string) (net.Conn, string) {
 	u.t.Helper()
-	c, err := dialFrom(u.client, to, patience)
+	c, err := dialFrom(u.client, to, testTimeout)
 	u.must(err)
 	u.t.Cleanup(func() { c.Close() })
 	var line []byte

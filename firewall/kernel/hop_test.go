@@ -128,7 +128,7 @@ func (u *uplinks) reaches(when string) {
 			"icmp":        ping(u.client, remote),
 			"large icmp":  ping(u.client, "-s3000", remote),
 		})
-		c, err := dialFrom(u.client, to, patience)
+		c, err := dialFrom(u.client, to, testTimeout)
 		u.must(err)
 		if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {
 			u.t.Errorf("%s: much to %s: %v", when, remote, err)
@@ -285,7 +285,7 @@ func TestAnswersAreTheirOwn(t *testing.T) {
 		if _, err := c.Write([]byte("refused")); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(patience))
+		c.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, want that it is refused", to, err)
 		}

@@ -100,7 +100,7 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.9", "10.88.0.3"); err == nil {
 		t.Error("a reached b as 10.88.0.9")
 	}
-	for end := time.After(patience); ; {
+	for end := time.After(testTimeout); ; {
 		select {
 		case f := <-frames:
 			if f.Verdict.Reason != firewall.ReasonSpoof {
@@ -254,7 +254,7 @@ func TestSmallPod(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"10.88.0.2:80", "[fd00:88::2]:80", "192.0.2.1:8080",
 		"[2001:db8::1]:8080"} {
-		c, err := dialFrom(v.outside, to, patience)
+		c, err := dialFrom(v.outside, to, testTimeout)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -297,7 +297,7 @@ func TestErrorsFromRouters(t *testing.T) {
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"198.51.100.2:80", "[2001:db8:1::2]:80"} {
-		c, err := dialFrom(v.a.Node, to, patience)
+		c, err := dialFrom(v.a.Node, to, testTimeout)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -329,7 +329,7 @@ func TestSmallLink(t *testing.T) {
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
-		c, err := dialFrom(v.a.Node, to, patience)
+		c, err := dialFrom(v.a.Node, to, testTimeout)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -338,7 +338,7 @@ func TestSmallLink(t *testing.T) {
 	}
 	// From outside: the pod's answers are too big for the NIC.
 	for _, to := range []string{"192.0.2.1:8080", "[2001:db8::1]:8080", "10.88.0.2:80"} {
-		c, err := dialFrom(v.outside, to, patience)
+		c, err := dialFrom(v.outside, to, testTimeout)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -354,7 +354,7 @@ func TestFastPathOutlivesTheAgent(t *testing.T) {
 	v.serve(v.outside, 80)
 	v.publish(8080, 80)
 	v.masquerade(61000, 61999)
-	c, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
+	c, err := dialFrom(v.outside, "192.0.2.1:8080", testTimeout)
 	v.must(err)
 	defer c.Close()
 	v.must(echoWord(c, "before"))
@@ -429,7 +429,7 @@ func TestRateLimits(t *testing.T) {
 	e := v.a.endpoint
 	e.Rates = forward.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
-	c, err := dialFrom(v.b.Node, "10.88.0.2:80", patience)
+	c, err := dialFrom(v.b.Node, "10.88.0.2:80", testTimeout)
 	v.must(err)
 	defer c.Close()
 	const size = 3 << 20

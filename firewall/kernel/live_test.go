@@ -123,7 +123,7 @@ func (g *pairLab) interfaces(t *testing.T) {
 	}
 }
 
-func (g *pairLab) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, patience) }
+func (g *pairLab) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, testTimeout) }
 
 // connect dials where no host should answer.
 func (g *pairLab) connect(to string) (net.Conn, error) {
@@ -136,24 +136,24 @@ func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", to)
 }
 
-// patience is for what has to come, on however busy a machine. It is also enough for a second SYN.
-// An ICMP error that comes back at once finds the socket locked by connect(2) and is only recorded
-// there. It is the error about the second SYN that ends the attempt.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine. It is also enough for a second
+// SYN. An ICMP error that comes back at once finds the socket locked by connect(2) and is only
+// recorded there. It is the error about the second SYN that ends the attempt.
+const testTimeout = 5 * time.Minute
 
-// impatience is for what must not come.
-const impatience = 1500 * time.Millisecond
+// shortWait is for what must not come.
+const shortWait = 1500 * time.Millisecond
 
 // waitTime is how long to wait for what should come, or should not.
 func waitTime(should bool) time.Duration {
 	if should {
-		return patience
+		return testTimeout
 	}
-	return impatience
+	return shortWait
 }
 
 // echoWord sends a word and wants it back.
-func echoWord(c net.Conn, word string) error { return echoWordFor(c, word, patience) }
+func echoWord(c net.Conn, word string) error { return echoWordFor(c, word, testTimeout) }
 
 // echoEach does so over each connection.
 func echoEach(t *testing.T, open []net.Conn, word string) {
@@ -285,7 +285,7 @@ func TestNextEngineTakesOver(t *testing.T) {
 	if states := g.states(t); len(states) != 0 {
 		t.Errorf("states of a rule that is gone: %+v", states)
 	}
-	if err := echoWordFor(c, "cut", impatience); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := echoWordFor(c, "cut", shortWait); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the rule is gone: %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestAdoptedConnectionsContinue(t *testing.T) {
 	}); n != 1 || err != nil {
 		t.Errorf("cut %d: %v", n, err)
 	}
-	if err := echoWordFor(c, "outsider", impatience); err == nil {
+	if err := echoWordFor(c, "outsider", shortWait); err == nil {
 		t.Error("the connection continues after its state was cut")
 	}
 }
@@ -365,17 +365,18 @@ add allow ip from any to any
 		if n := rules[3].Packets; n != uint64(i+1) {
 			t.Errorf("%s:81: refused after %d packets, not at the first try", host, n-uint64(i))
 		}
-		if _, err := dialFrom(g.client, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) &&
-			!errors.Is(err, unix.EACCES) {
+		if _, err := dialFrom(g.client, host+":82", testTimeout); !errors.Is(err,
+			unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
 			t.Errorf("%s:82: %v, not unreachable", host, err)
 		}
 	}
 	for _, host := range []string{"10.0.0.2", "[fd00::2]"} {
-		if _, err := dialFrom(g.server, host+":90", patience); !errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := dialFrom(g.server, host+":90", testTimeout); !errors.Is(err,
+			unix.ECONNREFUSED) {
 			t.Errorf("out to %s:90: %v, not refused", host, err)
 		}
-		if _, err := dialFrom(g.server, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) &&
-			!errors.Is(err, unix.EACCES) {
+		if _, err := dialFrom(g.server, host+":82", testTimeout); !errors.Is(err,
+			unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
 			t.Errorf("out to %s:82: %v, not unreachable", host, err)
 		}
 	}

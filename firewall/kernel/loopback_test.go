@@ -47,7 +47,7 @@ func TestLargestDatagramsToOwnPorts(t *testing.T) {
 					if _, err := u.Write(text); err != nil {
 						t.Fatal(err)
 					}
-					u.SetReadDeadline(time.Now().Add(patience))
+					u.SetReadDeadline(time.Now().Add(testTimeout))
 					b := make([]byte, 1<<16)
 					if n, err := u.Read(b); err != nil || !bytes.Equal(b[:n], text) {
 						t.Errorf("%d bytes came back: %v", n, err)

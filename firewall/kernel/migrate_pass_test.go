@@ -78,7 +78,7 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 	from := []netip.AddrPort{end(outsideAddr, 30001), end(outsideAddr, 30002)}
 	var open []*net.TCPConn
 	for i := range to {
-		c, err := dialBy(from[i], v, to[i], patience)
+		c, err := dialBy(from[i], v, to[i], testTimeout)
 		v.must(err)
 		v.must(echoWord(c, "before"))
 		open = append(open, c)
@@ -105,7 +105,7 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 		t.Errorf("%d entries are left of connections that have ended", n)
 	}
 	for i := range to {
-		c, err := dialBy(from[i], v, to[i], patience)
+		c, err := dialBy(from[i], v, to[i], testTimeout)
 		if err != nil {
 			t.Errorf("again from %s: %v", from[i], err)
 			continue

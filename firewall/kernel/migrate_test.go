@@ -124,7 +124,7 @@ type stream struct {
 
 func newStream(t *testing.T, g *pairLab, to string) *stream {
 	t.Helper()
-	c, err := dialFrom(g.client, to, patience)
+	c, err := dialFrom(g.client, to, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func newStream(t *testing.T, g *pairLab, to string) *stream {
 func (s *stream) flows(t *testing.T, what string, more int64) {
 	t.Helper()
 	want := s.bytes.Load() + more
-	stop := time.Now().Add(patience)
+	stop := time.Now().Add(testTimeout)
 	for ; s.bytes.Load() < want; time.Sleep(time.Millisecond) {
 		if err := s.err.Load(); err != nil {
 			t.Fatalf("%s: the stream ended: %v", what, *err)

@@ -171,11 +171,11 @@ func TestOnePortForTwoConnections(t *testing.T) {
 	v.publish(8080, 80)
 	for i, order := range [][]string{{"10.88.0.2:80", "192.0.2.1:8080"},
 		{"192.0.2.1:8080", "10.88.0.2:80"}} {
-		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*impatience
+		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*shortWait
 		if second {
-			most = patience
+			most = testTimeout
 		}
-		first, err := dialBy(from, v, order[0], patience)
+		first, err := dialBy(from, v, order[0], testTimeout)
 		v.must(err)
 		v.must(echoWord(first, "first"))
 		c, err := dialBy(from, v, order[1], most)

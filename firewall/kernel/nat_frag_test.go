@@ -228,7 +228,7 @@ func TestLargeDatagramsOfPodsToTheHost(t *testing.T) {
 			return err
 		}))
 		defer server.Close()
-		v.must(server.SetReadDeadline(time.Now().Add(patience)))
+		v.must(server.SetReadDeadline(time.Now().Add(testTimeout)))
 		four, six := ipv4.NewPacketConn(server), ipv6.NewPacketConn(server)
 		if to[0] == '[' {
 			v.must(six.SetControlMessage(ipv6.FlagInterface, true))

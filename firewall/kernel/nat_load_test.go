@@ -32,7 +32,7 @@ func (v *cluster) usual() {
 func (v *cluster) quiet(t *testing.T, most int) time.Duration {
 	t.Helper()
 	began := time.Now()
-	for time.Since(began) < patience {
+	for time.Since(began) < testTimeout {
 		s, err := v.engine.Stats()
 		v.must(err)
 		if s.States <= most {
@@ -76,7 +76,7 @@ func TestLongManyQueriesToOneResolver(t *testing.T) {
 				return err
 			}
 			to := &unix.SockaddrInet4{Port: 53, Addr: [4]byte{192, 0, 2, 2}}
-			wait := unix.Timeval{Sec: int64(patience / time.Second)}
+			wait := unix.Timeval{Sec: int64(testTimeout / time.Second)}
 			err = errors.Join(unix.Connect(fd, to),
 				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 			if err != nil {
@@ -203,14 +203,14 @@ func TestLongManyShortConnections(t *testing.T) {
 
 // shortCall makes a connection, says a word, hears it and closes.
 func shortCall(n *nstest.Node, to string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	c, err := n.DialContext(ctx, "tcp4", to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	if _, err := c.Write([]byte("a word  ")); err != nil {
 		return err
 	}

@@ -181,7 +181,7 @@ func TestRefusedCallOfTheHost(t *testing.T) {
 	f.serve(f.a.Node, 80)
 	f.publish(8080, 666)
 	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080", "[::1]:8080"} {
-		if c, err := dialFrom(f.host, to, impatience); err == nil {
+		if c, err := dialFrom(f.host, to, shortWait); err == nil {
 			c.Close()
 			t.Errorf("%s is open", to)
 		}
@@ -190,7 +190,7 @@ func TestRefusedCallOfTheHost(t *testing.T) {
 		}
 	}
 	f.publish(8080, 80)
-	c, err := dialFrom(f.host, "192.0.2.1:8080", patience)
+	c, err := dialFrom(f.host, "192.0.2.1:8080", testTimeout)
 	f.must(err)
 	f.must(echoWord(c, "a word"))
 	if x := f.only(); x.phase() != flow.PhaseEstablished || x.sides[0].Flags&metaFresh != 0 {

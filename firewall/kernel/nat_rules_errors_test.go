@@ -35,14 +35,14 @@ func TestNATErrors(t *testing.T) {
 	for name, rules := range natRuleFiles {
 		t.Run(name, func(t *testing.T) {
 			g := newNATRuleGateway(t, rules)
-			if !g.refuses(g.server, "192.0.2.2:9", patience) {
+			if !g.refuses(g.server, "192.0.2.2:9", testTimeout) {
 				t.Error("no error reaches the server")
 			}
 		})
 	}
 	g := newNATRuleGateway(t, "nat 1 config if eth0\nadd 5 allow icmp from any to me in via eth0\n"+
 		"add 10 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
-	if g.refuses(g.server, "192.0.2.2:9", impatience) {
+	if g.refuses(g.server, "192.0.2.2:9", shortWait) {
 		t.Error("an error is translated that a rule without nat let pass")
 	}
 }

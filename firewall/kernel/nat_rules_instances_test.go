@@ -66,7 +66,7 @@ func TestNATOtherSizes(t *testing.T) {
 	t.Parallel()
 	rules := natRuleFiles["simple"]
 	g := newNATRuleGateway(t, rules)
-	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
+	c, err := dialFrom(g.server, "192.0.2.2:80", testTimeout)
 	g.must(err)
 	defer c.Close()
 	g.must(echoWord(c, "before"))
@@ -118,7 +118,7 @@ func TestNATStaysTranslated(t *testing.T) {
 	t.Parallel()
 	rules := natRuleFiles["one rule"]
 	g := newNATRuleGateway(t, rules)
-	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
+	c, err := dialFrom(g.server, "192.0.2.2:80", testTimeout)
 	g.must(err)
 	defer c.Close()
 	g.must(echoWord(c, "by nat"))

@@ -99,7 +99,7 @@ func TestNATRules(t *testing.T) {
 				"the host to the server": reach(g.host, "10.0.5.9:80"),
 				"the server to the host": exchange(g.server, "10.0.5.1:90"),
 			})
-			c, err := dialFrom(g.outside, "192.0.2.1:8080", patience)
+			c, err := dialFrom(g.outside, "192.0.2.1:8080", testTimeout)
 			g.must(err)
 			defer c.Close()
 			if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {

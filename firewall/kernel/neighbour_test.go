@@ -56,12 +56,12 @@ func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
 	nstest.Eventually(t, "the rules deny both", func() bool {
 		return v.drops(firewall.ReasonRule) >= denied+2
 	})
-	if received("denied", impatience) {
+	if received("denied", shortWait) {
 		t.Error("neighbour discovery crossed to a pod under a rule that denies everything")
 	}
 	v.must(v.engine.Load(compile(t, "add allow ip from any to any\n")))
 	sendWord("allowed")
-	if !received("pod allowed", patience) || !received("NIC allowed", patience) {
+	if !received("pod allowed", testTimeout) || !received("NIC allowed", testTimeout) {
 		t.Error("what the rules allow does not come")
 	}
 	if err := ping(v.a.Node, "fd00:88::3"); err != nil { // neighbours are still found

@@ -58,7 +58,7 @@ func (v *cluster) defaultRoute() {
 func talkLong(n *nstest.Node, to string) error {
 	for _, network := range []string{"tcp", "udp"} {
 		err := func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 			defer cancel()
 			c, err := n.DialContext(ctx, network, to)
 			if err != nil {
@@ -122,7 +122,7 @@ func (v *cluster) masqueraded(at string, want netip.Addr) {
 	l, err := v.outside.Listen("tcp", at)
 	v.must(err)
 	defer l.Close()
-	c, err := dialFrom(v.a.Node, at, patience)
+	c, err := dialFrom(v.a.Node, at, testTimeout)
 	v.must(err)
 	defer c.Close()
 	in, err := l.Accept()

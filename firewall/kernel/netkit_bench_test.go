@@ -44,7 +44,7 @@ func BenchmarkNetkit(b *testing.B) {
 				var err error
 				calls[i], err = path.from(v).DialContext(b.Context(), "udp", path.address+":70")
 				v.must(err)
-				streams[i], err = dialFrom(path.from(v), path.address+":70", patience)
+				streams[i], err = dialFrom(path.from(v), path.address+":70", testTimeout)
 				v.must(err)
 				trip[i], bulk[i] = time.Hour, time.Hour
 			}
@@ -87,7 +87,7 @@ func trips(c net.Conn, n int) (time.Duration, error) {
 
 // transfer sends bytes, which come back.
 func transfer(c net.Conn, n int) (time.Duration, error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		return 0, err
 	}
 	begin, sent := time.Now(), make(chan error, 1)

@@ -87,7 +87,7 @@ func TestNetkitFalseType(t *testing.T) {
 		v.must(err)
 		defer c.Close()
 		v.must(injectAs(v.a.Node, v.falsely(netip.MustParseAddr(to), types[0]), types[1]))
-		v.must(c.SetReadDeadline(time.Now().Add(patience)))
+		v.must(c.SetReadDeadline(time.Now().Add(testTimeout)))
 		b := make([]byte, 100)
 		if n, _, err := c.ReadFrom(b); err != nil || string(b[:n]) != "false" {
 			t.Errorf("%s: %q came, %v", to, b[:n], err)
@@ -110,7 +110,7 @@ func TestNetkitHiddenPacket(t *testing.T) {
 		for _, etherType := range []uint16{0x88b5, 100, 0x9100} {
 			v.must(injectAs(v.a.Node, v.falsely(addr, etherType), as))
 		}
-		v.must(c.SetReadDeadline(time.Now().Add(impatience)))
+		v.must(c.SetReadDeadline(time.Now().Add(shortWait)))
 		if n, _, err := c.ReadFrom(make([]byte, 100)); err == nil {
 			t.Errorf("%d bytes came to %s although the rules deny it", n, to)
 		}
@@ -153,7 +153,7 @@ func TestNetkitPastItsProgram(t *testing.T) {
 			})
 			continue
 		}
-		v.must(c.SetReadDeadline(time.Now().Add(patience)))
+		v.must(c.SetReadDeadline(time.Now().Add(testTimeout)))
 		if _, _, err := c.ReadFrom(make([]byte, 10)); err != nil {
 			t.Errorf("what the rules allow does not come: %v", err)
 		}

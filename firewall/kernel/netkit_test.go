@@ -71,7 +71,7 @@ func TestNetkitLayoutUpgradeUnderProbes(t *testing.T) {
 func TestNetkitNextEngine(t *testing.T) {
 	v := newNetkit(t, openRules)
 	v.serve(v.b.Node, 80)
-	c, err := dialFrom(v.a.Node, "10.88.0.3:80", patience)
+	c, err := dialFrom(v.a.Node, "10.88.0.3:80", testTimeout)
 	v.must(err)
 	defer c.Close()
 	v.must(echoWord(c, "before"))

@@ -53,7 +53,7 @@ func (v *cluster) received(to *podNode, sources []string) (got []string) {
 		v.must(inject(v.outside, frames))
 		b := make([]byte, 100)
 		for {
-			v.must(c.SetReadDeadline(time.Now().Add(patience)))
+			v.must(c.SetReadDeadline(time.Now().Add(testTimeout)))
 			n, _, err := c.ReadFrom(b)
 			v.must(err)
 			if string(b[:n]) == "end" {

@@ -27,7 +27,7 @@ func TestTTLOfPodToItself(t *testing.T) {
 				v.must(v.a.Do(func() (err error) { c, err = net.Dial("udp", to); return err }))
 				defer c.Close()
 				v.must(setHops(c, i == 1, 1))
-				v.must(c.SetDeadline(time.Now().Add(patience)))
+				v.must(c.SetDeadline(time.Now().Add(testTimeout)))
 				_, err := c.Write([]byte("too far"))
 				v.must(err)
 				_, err = c.Read(make([]byte, 10))

@@ -215,10 +215,10 @@ func echoPackets(c net.PacketConn) {
 }
 
 // exchange talks to an address over TCP.
-func exchange(n *nstest.Node, to string) error { return exchangeFor(n, to, patience) }
+func exchange(n *nstest.Node, to string) error { return exchangeFor(n, to, testTimeout) }
 
 // tryExchange talks to an address over TCP that should not answer.
-func tryExchange(n *nstest.Node, to string) error { return exchangeFor(n, to, impatience) }
+func tryExchange(n *nstest.Node, to string) error { return exchangeFor(n, to, shortWait) }
 
 func exchangeFor(n *nstest.Node, to string, most time.Duration) error {
 	c, err := dialFrom(n, to, most)
@@ -296,7 +296,7 @@ func (v *cluster) hostCount(r *podNode, column int) (n uint64) {
 
 // echoText sends a long text and wants it back, both at once.
 func echoText(c net.Conn, text string) error {
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(c, text); sent <- err }()
 	b := make([]byte, len(text))

@@ -46,7 +46,7 @@ func closed(from *nstest.Node, to []string, open []net.Conn) error {
 	answers := make(chan error, 2*len(to))
 	for i, a := range to {
 		go func() {
-			if echoWordFor(open[i], "after", impatience) == nil {
+			if echoWordFor(open[i], "after", shortWait) == nil {
 				answers <- fmt.Errorf("udp %s answers", a)
 				return
 			}

@@ -97,18 +97,18 @@ func publishedPorts(t *testing.T, v *cluster) {
 		}
 	}
 	// Nothing passes through the port that is no longer published.
-	c, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
+	c, err := dialFrom(v.outside, "192.0.2.1:8080", testTimeout)
 	v.must(err)
 	defer c.Close()
 	v.must(echoWord(c, "before"))
 	v.publish(9090, 80)
-	if err := echoWordFor(c, "after", impatience); err == nil {
+	if err := echoWordFor(c, "after", shortWait); err == nil {
 		t.Error("a connection continues through a port that is no longer published")
 	}
 	if err := reach(v.outside, "192.0.2.1:9090"); err != nil {
 		t.Error(err)
 	}
-	if _, err := dialFrom(v.outside, "192.0.2.1:8080", patience); !errors.Is(err,
+	if _, err := dialFrom(v.outside, "192.0.2.1:8080", testTimeout); !errors.Is(err,
 		unix.ECONNREFUSED) {
 		t.Errorf("a port that is no longer published: %v", err)
 	}
@@ -172,7 +172,7 @@ add deny ip from any to any
 	}
 	// The answer comes from where the call went to.
 	v.publish(8081, 81)
-	if _, err := dialFrom(v.outside, "192.0.2.1:8081", patience); !errors.Is(err,
+	if _, err := dialFrom(v.outside, "192.0.2.1:8081", testTimeout); !errors.Is(err,
 		unix.ECONNREFUSED) {
 		t.Errorf("a published port that the rules reset: %v", err)
 	}
@@ -201,7 +201,7 @@ func masqueraded(t *testing.T, v *cluster) {
 	}
 	for to, want := range map[string]string{"192.0.2.2:99": "192.0.2.1",
 		"[2001:db8::2]:99": "2001:db8::1"} {
-		c, err := dialFrom(v.a.Node, to, patience)
+		c, err := dialFrom(v.a.Node, to, testTimeout)
 		v.must(err)
 		c.Close()
 		from := <-seen
@@ -224,7 +224,7 @@ func masqueraded(t *testing.T, v *cluster) {
 		// A port without a server: the error comes back translated.
 		u, err := v.a.DialContext(context.Background(), "udp", net.JoinHostPort(to, "7"))
 		v.must(err)
-		u.SetDeadline(time.Now().Add(patience))
+		u.SetDeadline(time.Now().Add(testTimeout))
 		u.Write([]byte("anybody?"))
 		if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("a closed port of %s: %v", to, err)
@@ -245,7 +245,7 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 	v.serve(v.outside, 80)
 	var open []net.Conn
 	for range 2 {
-		c, err := dialFrom(v.a.Node, "192.0.2.2:80", patience)
+		c, err := dialFrom(v.a.Node, "192.0.2.2:80", testTimeout)
 		v.must(err)
 		defer c.Close()
 		open = append(open, c)
@@ -260,7 +260,7 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 	echoEach(t, open, "still here")
 	// When a goes, so do its translations, and b gets a port.
 	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
-	c, err := dialFrom(v.b.Node, "192.0.2.2:80", patience)
+	c, err := dialFrom(v.b.Node, "192.0.2.2:80", testTimeout)
 	if err != nil {
 		t.Fatalf("after a is gone: %v", err)
 	}
@@ -273,7 +273,7 @@ func TestMasqueradeKeepsHostPorts(t *testing.T) {
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 61000},
-		Timeout: patience}
+		Timeout: testTimeout}
 	var own net.Conn
 	v.must(v.host.Do(func() (err error) { own, err = d.Dial("tcp", "192.0.2.2:80"); return err }))
 	defer own.Close()
@@ -318,12 +318,12 @@ func TestErrorsThroughPublishedPorts(t *testing.T) {
 		{v.a.Node, "192.0.2.1:8080"}, {v.a.Node, "[2001:db8::1]:8080"}, {v.host, "192.0.2.1:8080"},
 		{v.host, "[2001:db8::1]:8080"}, {v.host, "127.0.0.1:8080"},
 	} {
-		if _, err := dialFrom(call.from, call.to, patience); !errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := dialFrom(call.from, call.to, testTimeout); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("tcp from %s to %s: %v", call.from, call.to, err)
 		}
 		u, err := call.from.DialContext(context.Background(), "udp", call.to)
 		v.must(err)
-		u.SetDeadline(time.Now().Add(patience))
+		u.SetDeadline(time.Now().Add(testTimeout))
 		u.Write([]byte("anybody?"))
 		if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("udp from %s to %s: %v", call.from, call.to, err)
@@ -363,7 +363,7 @@ func (v *cluster) talkFrom(t *testing.T, from, to string, unconnected bool) {
 	a := netip.MustParseAddrPort(from)
 	for network, local := range map[string]net.Addr{"tcp": net.TCPAddrFromAddrPort(a),
 		"udp": net.UDPAddrFromAddrPort(a)} {
-		d := net.Dialer{LocalAddr: local, Timeout: patience}
+		d := net.Dialer{LocalAddr: local, Timeout: testTimeout}
 		err := v.host.Do(func() error {
 			c, err := d.Dial(network, to)
 			if err != nil {
@@ -382,7 +382,7 @@ func (v *cluster) talkFrom(t *testing.T, from, to string, unconnected bool) {
 	c, err := v.host.ListenPacket("udp", from)
 	v.must(err)
 	defer c.Close()
-	v.must(c.SetDeadline(time.Now().Add(patience)))
+	v.must(c.SetDeadline(time.Now().Add(testTimeout)))
 	_, err = c.WriteTo([]byte("word"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
 	v.must(err)
 	if _, _, err := c.ReadFrom(make([]byte, 10)); err != nil {

@@ -98,11 +98,11 @@ func (g *pairLab) probeTun(t *testing.T, f *os.File) {
 		}
 	}
 	got := make([]byte, 100)
-	allowed.SetReadDeadline(time.Now().Add(patience))
+	allowed.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, _, err := allowed.ReadFrom(got); err != nil {
 		t.Errorf("to port 53: %v", err)
 	}
-	refused.SetReadDeadline(time.Now().Add(impatience))
+	refused.SetReadDeadline(time.Now().Add(shortWait))
 	if _, _, err := refused.ReadFrom(got); err == nil {
 		t.Error("to port 54: it was let through")
 	}

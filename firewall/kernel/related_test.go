@@ -76,7 +76,7 @@ func (v *cluster) errorsReach(t *testing.T, family int, published bool, outside 
 	pc, err := v.outside.ListenPacket("udp", netip.AddrPortFrom(outside, 9000).String())
 	v.must(err)
 	defer pc.Close()
-	v.must(pc.SetDeadline(time.Now().Add(patience)))
+	v.must(pc.SetDeadline(time.Now().Add(testTimeout)))
 	peer := netip.AddrPortFrom(outside, 9000)
 	if published {
 		to := []string{"192.0.2.1:8080", "[2001:db8::1]:8080"}[family]

@@ -21,13 +21,13 @@ func TestWithdrawnEndsLater(t *testing.T) {
 			g.forward(8080, 80)
 			g.publish(7070, 80)
 			g.hide(fixed...)
-			called, err := dialFrom(g.outside, "192.0.2.1:8080", patience)
+			called, err := dialFrom(g.outside, "192.0.2.1:8080", testTimeout)
 			g.must(err)
 			defer called.Close()
-			hidden, err := dialFrom(g.server, outsideAt[0], patience)
+			hidden, err := dialFrom(g.server, outsideAt[0], testTimeout)
 			g.must(err)
 			defer hidden.Close()
-			published, err := dialFrom(g.outside, "192.0.2.1:7070", patience)
+			published, err := dialFrom(g.outside, "192.0.2.1:7070", testTimeout)
 			g.must(err)
 			defer published.Close()
 			for _, c := range []net.Conn{called, hidden, published} {
@@ -66,7 +66,7 @@ func TestWithdrawnEndsLater(t *testing.T) {
 				t.Errorf("%d translations, %v", s.Translations.Now, err)
 			}
 			g.nft("flush chain inet leaks in") // what is hidden no longer
-			if echoWordFor(called, "after", impatience) == nil {
+			if echoWordFor(called, "after", shortWait) == nil {
 				t.Error("a connection continues through a port that is forwarded no longer")
 			}
 			g.nft("add rule inet leaks in ip daddr 10.9.9.9 counter")

@@ -114,7 +114,7 @@ func TestRouteMTU(t *testing.T) {
 		{v.far, "10.88.0.2:80"}, {v.far, "[fd00:88::2]:80"},
 	} {
 		v.forget()
-		c, err := dialFrom(w.from, w.to, patience)
+		c, err := dialFrom(w.from, w.to, testTimeout)
 		v.must(err)
 		if err := echoText(c, long); err != nil {
 			t.Errorf("%s to %s: %v", w.from, w.to, err)

@@ -162,7 +162,7 @@ func TestServiceCountsAnswersAtOnce(t *testing.T) {
 			return
 		}
 		for src := anyEnd; src != at; _, src, _ = f.send(end(podA, 80), client, answer) {
-			if time.Since(began) > patience {
+			if time.Since(began) > testTimeout {
 				t.Errorf("flow %d: no answer was translated", n)
 				return
 			}
@@ -236,12 +236,12 @@ func TestErrorsThroughServices(t *testing.T) {
 	v.setServices(services(8080, v.a)...) // where no socket listens
 	for _, from := range []*nstest.Node{v.outside, v.b.Node, v.a.Node, v.host} {
 		for _, to := range serviceAt(8080) {
-			if _, err := dialFrom(from, to, patience); !errors.Is(err, unix.ECONNREFUSED) {
+			if _, err := dialFrom(from, to, testTimeout); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("tcp from %s to %s: %v", from, to, err)
 			}
 			u, err := from.DialContext(context.Background(), "udp", to)
 			v.must(err)
-			u.SetDeadline(time.Now().Add(patience))
+			u.SetDeadline(time.Now().Add(testTimeout))
 			u.Write([]byte("anybody?"))
 			if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("udp from %s to %s: %v", from, to, err)

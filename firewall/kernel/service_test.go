@@ -126,7 +126,7 @@ func dialName(n *nstest.Node, to string, most time.Duration) (net.Conn, string, 
 
 // who returns which pod answers over TCP.
 func who(n *nstest.Node, to string) (string, error) {
-	c, name, err := dialName(n, to, patience)
+	c, name, err := dialName(n, to, testTimeout)
 	if err == nil {
 		c.Close()
 	}
@@ -140,7 +140,7 @@ func whoUDP(n *nstest.Node, to string, size int) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	c.Write([]byte(strings.Repeat("x", size)))
 	b := make([]byte, 65536)
 	got, err := c.Read(b)
@@ -201,7 +201,7 @@ func TestServiceKeepsFlows(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			for _, from := range []*nstest.Node{v.outside, v.host, v.b.Node} {
-				c, name, err := dialName(from, serviceAt(8080)[i&1], patience)
+				c, name, err := dialName(from, serviceAt(8080)[i&1], testTimeout)
 				v.must(err)
 				t.Cleanup(func() { c.Close() })
 				open[name] = append(open[name], c)
@@ -255,7 +255,7 @@ func TestServiceKeepsFlows(t *testing.T) {
 			t.Errorf("connection %d continues through a service that is gone", i)
 		}
 	}
-	if _, err := dialFrom(v.outside, serviceAt(8080)[0], patience); !errors.Is(err,
+	if _, err := dialFrom(v.outside, serviceAt(8080)[0], testTimeout); !errors.Is(err,
 		unix.ECONNREFUSED) {
 		t.Errorf("a service that is gone: %v", err)
 	}
@@ -342,14 +342,14 @@ func TestServiceWithoutPods(t *testing.T) {
 	})
 	for _, from := range []*nstest.Node{v.outside, v.a.Node} {
 		for _, to := range serviceAt(80) {
-			if _, err := dialFrom(from, to, impatience); err == nil {
+			if _, err := dialFrom(from, to, shortWait); err == nil {
 				t.Errorf("%s from %s: something answers", to, from)
 			}
 			if n := <-numbers; n != 30 {
 				t.Errorf("%s from %s: refused by rule %d", to, from, n)
 			}
 		}
-		if _, err := dialFrom(from, serviceAt(81)[0], patience); !errors.Is(err,
+		if _, err := dialFrom(from, serviceAt(81)[0], testTimeout); !errors.Is(err,
 			unix.ECONNREFUSED) {
 			t.Errorf("what the rules reset: %v", err)
 		}
@@ -365,7 +365,7 @@ func TestServiceWithoutPods(t *testing.T) {
 		}
 	}
 	before := v.drops(firewall.ReasonNoBackend)
-	if _, err := dialFrom(v.host, serviceAt(80)[0], impatience); err == nil {
+	if _, err := dialFrom(v.host, serviceAt(80)[0], shortWait); err == nil {
 		t.Error("the host's own socket answers")
 	}
 	if v.drops(firewall.ReasonNoBackend) == before {
@@ -387,12 +387,12 @@ func TestServicesMoveToOtherSizes(t *testing.T) {
 	v.setServices(append(services(8080, v.a, v.b), services(8081, v.a)...)...)
 	var kept []net.Conn
 	for range 16 {
-		c, _, err := dialName(v.outside, serviceAt(8080)[0], patience)
+		c, _, err := dialName(v.outside, serviceAt(8080)[0], testTimeout)
 		v.must(err)
 		defer c.Close()
 		kept = append(kept, c)
 	}
-	ends, _, err := dialName(v.outside, serviceAt(8081)[0], patience)
+	ends, _, err := dialName(v.outside, serviceAt(8081)[0], testTimeout)
 	v.must(err)
 	defer ends.Close()
 	v.must(v.engine.Close())
@@ -416,7 +416,7 @@ func TestServicesMoveToOtherSizes(t *testing.T) {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}
-	if echoWordFor(ends, "after", impatience) == nil {
+	if echoWordFor(ends, "after", shortWait) == nil {
 		t.Error("a connection continues through a service that is not set")
 	}
 	if _, err := who(v.outside, serviceAt(8080)[1]); err != nil {

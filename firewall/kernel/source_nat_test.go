@@ -64,7 +64,7 @@ func TestSourceNAT(t *testing.T) {
 					t.Errorf("a datagram in fragments to %s: %v", at, err)
 				}
 				u.Close()
-				c, err := dialFrom(g.server, at, patience)
+				c, err := dialFrom(g.server, at, testTimeout)
 				g.must(err)
 				if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {
 					t.Errorf("much over %s: %v", at, err)
@@ -80,7 +80,7 @@ func TestSourceNAT(t *testing.T) {
 				}
 				u, err = g.server.DialContext(context.Background(), "udp", refused)
 				g.must(err)
-				u.SetDeadline(time.Now().Add(patience))
+				u.SetDeadline(time.Now().Add(testTimeout))
 				u.Write([]byte("anybody?"))
 				if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 					t.Errorf("udp to %s: %v", refused, err)
@@ -209,7 +209,7 @@ func TestSourceNATLeavesBridgedFramesAlone(t *testing.T) {
 	_, err = say.WriteTo([]byte("anybody?"), net.UDPAddrFromAddrPort(
 		netip.MustParseAddrPort("255.255.255.255:9999")))
 	g.must(err)
-	g.must(heard.SetReadDeadline(time.Now().Add(patience)))
+	g.must(heard.SetReadDeadline(time.Now().Add(testTimeout)))
 	if _, from, err := heard.ReadFrom(make([]byte, 100)); err != nil ||
 		from.(*net.UDPAddr).AddrPort().Addr().Unmap() != serverFour {
 		t.Errorf("a broadcast: %v, from %v", err, from)

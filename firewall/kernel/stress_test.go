@@ -142,7 +142,7 @@ func onBothCPUs(f func(cpu int)) {
 // there are states: it continues until it has cut one.
 func deleteAndSweep(t *testing.T, e *Engine, oneIn int, stop time.Time) (cut int) {
 	random := rand.New(rand.NewPCG(testrand.Seed(t), 2))
-	for time.Now().Before(stop) || cut == 0 && time.Since(stop) < patience {
+	for time.Now().Before(stop) || cut == 0 && time.Since(stop) < testTimeout {
 		n, err := e.DeleteStates(func(firewall.State) bool { return random.IntN(oneIn) == 0 })
 		if err != nil {
 			t.Error(err)

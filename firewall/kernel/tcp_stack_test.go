@@ -66,7 +66,9 @@ func (g *pairLab) pair(t *testing.T, host string, port int) (client, server *net
 }
 
 // sendWord sends a word from one end and expects it at the other.
-func sendWord(from, to net.Conn, word string) error { return sendWordFor(from, to, word, patience) }
+func sendWord(from, to net.Conn, word string) error {
+	return sendWordFor(from, to, word, testTimeout)
+}
 
 // sendWordFor does so for some time at most.
 func sendWordFor(from, to net.Conn, word string, most time.Duration) error {
@@ -205,7 +207,7 @@ func TestTimePasses(t *testing.T) {
 	if all := g.states(t); len(all) != 0 {
 		t.Errorf("states: %+v", all)
 	}
-	if err := sendWordFor(s, c, "too late", impatience); err == nil {
+	if err := sendWordFor(s, c, "too late", shortWait); err == nil {
 		t.Error("a word came through after the state had expired")
 	}
 }
@@ -245,7 +247,7 @@ type caller struct {
 // call dials peer from the port that it dials.
 func (c *caller) call(peer netip.Addr, port uint16) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.own, port)),
-		Timeout: patience}
+		Timeout: testTimeout}
 	c.done <- c.node.Do(func() (err error) {
 		c.conn, err = d.Dial("tcp", netip.AddrPortFrom(peer, port).String())
 		return err

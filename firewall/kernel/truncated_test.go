@@ -76,7 +76,7 @@ func (g *pairLab) packetSocket(t *testing.T) func(frame []byte) {
 	head := append(append([]byte(nil), peer.HardwareAddr...), own.HardwareAddr...)
 	return func(frame []byte) {
 		b := append(append([]byte(nil), head...), frame...)
-		for deadline := time.Now().Add(patience); ; {
+		for deadline := time.Now().Add(testTimeout); ; {
 			err := unix.Sendto(fd, b, 0, &unix.SockaddrLinklayer{Ifindex: own.Index})
 			if err == nil {
 				return

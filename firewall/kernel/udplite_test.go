@@ -47,7 +47,7 @@ func TestUDPLiteChecksumIsNeverZero(t *testing.T) {
 		c, err := v.outside.ListenPacket(network, "")
 		v.must(err)
 		v.must(inject(v.a.Node, [][]byte{frame}))
-		v.must(c.SetReadDeadline(time.Now().Add(patience)))
+		v.must(c.SetReadDeadline(time.Now().Add(testTimeout)))
 		b := make([]byte, 100)
 		n, from, err := c.ReadFrom(b)
 		v.must(err)

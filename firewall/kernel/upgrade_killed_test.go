@@ -186,7 +186,7 @@ func TestKilledUpgradeIsUpToDate(t *testing.T) {
 	ask := func() {
 		t.Helper()
 		g.send(t, client, 1, 10)
-		g.must(t, server.SetDeadline(time.Now().Add(patience)))
+		g.must(t, server.SetDeadline(time.Now().Add(testTimeout)))
 		_, _, err := server.ReadFrom(make([]byte, 100))
 		g.must(t, err)
 	}

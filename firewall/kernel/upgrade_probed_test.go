@@ -71,7 +71,7 @@ func (u *under) probes(from *nstest.Node, to string) {
 // opens makes connections that the rules allow, one after the other.
 func (u *under) opens(from *nstest.Node, to string) {
 	u.run(func() error {
-		c, err := dialFrom(from, to, patience)
+		c, err := dialFrom(from, to, testTimeout)
 		if err == nil {
 			err = echoWord(c, "new")
 			c.Close()
@@ -88,7 +88,7 @@ func (u *under) opens(from *nstest.Node, to string) {
 
 // talks sends words through a connection that is open.
 func (u *under) talks(from *nstest.Node, to string) {
-	c, err := dialFrom(from, to, patience)
+	c, err := dialFrom(from, to, testTimeout)
 	u.v.must(err)
 	u.v.t.Cleanup(func() { c.Close() })
 	u.run(func() error { return u.word(c, to) })

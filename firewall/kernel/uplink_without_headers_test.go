@@ -64,7 +64,7 @@ func exchangeData(n *nstest.Node, to string) error {
 	if err := echoWord(u, strings.Repeat("much to say ", 400)); err != nil {
 		return err
 	}
-	c, err := dialFrom(n, to, patience)
+	c, err := dialFrom(n, to, testTimeout)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (v *cluster) refused(n *nstest.Node, to string) {
 	u, err := n.DialContext(context.Background(), "udp", to)
 	v.must(err)
 	defer u.Close()
-	u.SetDeadline(time.Now().Add(patience))
+	u.SetDeadline(time.Now().Add(testTimeout))
 	u.Write([]byte("question"))
 	if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
 		v.t.Errorf("udp to %s: %v", to, err)

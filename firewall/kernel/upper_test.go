@@ -98,7 +98,7 @@ func (u *onUpper) check() {
 	})
 	long := strings.Repeat("segments ", 50000)
 	for _, from := range []*nstest.Node{u.a.Node, u.host} {
-		c, err := dialFrom(from, "192.0.2.2:80", patience)
+		c, err := dialFrom(from, "192.0.2.2:80", testTimeout)
 		if err == nil {
 			err = errors.Join(echoText(c, long), c.Close())
 		}

@@ -38,6 +38,9 @@ var forbidden = map[string]string{
 	"whoever": "name who", "nobody": "no X", "somebody": "name who", "anew": "again",
 	"thus": "so", "hence": "so", "whence": "from where", "likewise": "also",
 	"thereof": "of it", "wherein": "in which", "shall": "must, is to",
+	"patience": "timeout", "impatience": "short wait", "attentive": "what it waits for",
+	"founding": "init", "owed": "pending, unsent", "crowd": "many clients",
+	"crowds": "many clients", "lane": "worker, part", "lanes": "workers, parts",
 }
 
 // phrases are forbidden expressions of several words.

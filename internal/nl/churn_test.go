@@ -25,7 +25,7 @@ func TestListsAreWholeWhileLinksComeAndGo(t *testing.T) {
 	interruptions, dumps := 0, 0
 	// Some interruptions are enough, and one is if the other goroutine seldom runs.
 	for begin := time.Now(); interruptions < 5 && time.Since(begin) < 30*time.Second ||
-		interruptions == 0 && time.Since(begin) < patience; dumps++ {
+		interruptions == 0 && time.Since(begin) < testTimeout; dumps++ {
 		if _, whole, err := c.RawLinks(); err != nil {
 			t.Fatal(err)
 		} else if !whole {

@@ -27,13 +27,13 @@ func follow(t *testing.T, n *nstest.Node) <-chan nl.Event {
 	return events
 }
 
-// patience is for what has to come, on however busy a machine.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine.
+const testTimeout = 5 * time.Minute
 
 // await reads events until one fits.
 func await(t *testing.T, events <-chan nl.Event, what string, fits func(nl.Event) bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		select {
 		case e := <-events:
@@ -131,7 +131,7 @@ func TestWatchLosesNothingForGood(t *testing.T) {
 	syncs := 0
 	listening, goOn := make(chan struct{}), make(chan struct{})
 	last := netip.MustParsePrefix("10.255.0.1/32")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	seen := make(chan error, 1)
 	go func() {

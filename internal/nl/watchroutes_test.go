@@ -26,7 +26,7 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 			if got != want {
 				t.Errorf("%s: reported as %+v", what, got)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("not reported: %s", what)
 		}
 	}
@@ -57,7 +57,7 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 		if err != context.Canceled {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("does not end")
 	}
 }

@@ -130,7 +130,7 @@ func TestPoliciesAndRulesAreFollowed(t *testing.T) {
 		{nl.WatchRules, []string{"-4 rule add dport 80 lookup 9", "-6 rule add dport 80 lookup 9",
 			"-4 rule delete dport 80"}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		changed, ended := make(chan struct{}, 100), make(chan error, 1)
 		go func() {
 			ended <- n.Do(func() error {

@@ -41,7 +41,7 @@ func TestBothFamiliesAtOnce(t *testing.T) {
 		go srv.Serve(l)
 		defer srv.Close()
 		c := http.Client{Transport: &http.Transport{DialContext: client.DialContext},
-			Timeout: patience}
+			Timeout: testTimeout}
 		defer c.CloseIdleConnections()
 		resp, err := c.Get("http://" + addr + "/")
 		if err != nil {

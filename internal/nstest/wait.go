@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// patience is for what has to come, on however busy a machine.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine.
+const testTimeout = 5 * time.Minute
 
 // Eventually waits until a condition is true. It fails the test if that takes minutes.
 func Eventually(t TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	runs      = 5                // of each scenario, with each contender
-	patience  = 10 * time.Second // time limit of each dial
-	tolerance = 20 * time.Millisecond
+	runs        = 5                // of each scenario, with each contender
+	dialTimeout = 10 * time.Second // time limit of each dial
+	tolerance   = 20 * time.Millisecond
 )
 
 // stage is the simulated network with its servers.
@@ -195,7 +195,7 @@ func timed(s *eyeballstest.Scenario, name string, dial dialFunc) (took time.Dura
 }
 
 func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
-	d := &net.Dialer{Timeout: patience}
+	d := &net.Dialer{Timeout: dialTimeout}
 	if s.TLS {
 		t := &tls.Dialer{NetDialer: d, Config: &tls.Config{InsecureSkipVerify: true}}
 		return timed(s, name, t.DialContext)
@@ -204,7 +204,7 @@ func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
 }
 
 func dialWeir(s *eyeballstest.Scenario, name string) (time.Duration, int) {
-	d := &eyeballs.Dialer{Timeout: patience, DNS: &dns.Resolver{},
+	d := &eyeballs.Dialer{Timeout: dialTimeout, DNS: &dns.Resolver{},
 		History: &eyeballs.History{}}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}
@@ -225,7 +225,7 @@ func dialCurl(s *eyeballstest.Scenario, name string) (took time.Duration, family
 	for range rounds {
 		begin := time.Now()
 		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout",
-			strconv.Itoa(int(patience.Seconds())),
+			strconv.Itoa(int(dialTimeout.Seconds())),
 			"-w", when+" %{remote_ip}", url).Output()
 		f := strings.Fields(string(out))
 		if err != nil || len(f) != 2 {

@@ -21,12 +21,12 @@ add 1 check-state
 add 2 allow udp from any to any out limit src-addr 1000000
 `
 
-// laneFlows is how many flows each worker has.
-const laneFlows = 10_000
+// workerFlows is how many flows each worker has.
+const workerFlows = 10_000
 
-// lane is one worker with packets of its own flows. One packet of every batch begins a new
+// flowWorker is one worker with packets of its own flows. One packet of every batch begins a new
 // one.
-type lane struct {
+type flowWorker struct {
 	w      *soft.Worker
 	steer  func([]byte) int
 	index  int
@@ -39,21 +39,21 @@ type lane struct {
 	ticked time.Duration
 	work   chan *round
 	done   chan struct{}
-	_      [128]byte // two lanes share no cache line
+	_      [128]byte // two workers share no cache line
 }
 
-// round is a stretch of work that lanes begin at the same moment. The time that their
+// round is a stretch of work that workers begin at the same moment. The time that their
 // threads take to wake does not count.
 type round struct {
-	packets int // for each lane
+	packets int // for each worker
 	missing atomic.Int32
 	mu      sync.Mutex
-	start   time.Time // of the first lane
+	start   time.Time // of the first worker
 	end     time.Time // of the last
 }
 
-// do lets a lane take part.
-func (r *round) do(l *lane) {
+// do lets a worker take part.
+func (r *round) do(l *flowWorker) {
 	r.missing.Add(-1)
 	for r.missing.Load() > 0 {
 	}
@@ -70,9 +70,9 @@ func (r *round) do(l *lane) {
 	}
 }
 
-// newLane makes worker index of the engine one that runs on the nth CPU.
-func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
-	l := &lane{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24,
+// newFlowWorker makes worker index of the engine one that runs on the nth CPU.
+func newFlowWorker(e *soft.Engine, index, cpu int) (*flowWorker, error) {
+	l := &flowWorker{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24,
 		out: make([]firewall.Verdict, batch),
 		in: firewall.Input{Hook: firewall.Hook{Dir: firewall.Out,
 			Xmit: 1}}, work: make(chan *round), done: make(chan struct{})}
@@ -81,8 +81,9 @@ func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
 		return nil, err
 	}
 	first := f.pkts[0]
-	buffers := make([]byte, laneFlows*len(first)) // side by side, as a ring of them lies in memory
-	for len(l.old) < laneFlows {
+	// side by side, as a ring of them lies in memory
+	buffers := make([]byte, workerFlows*len(first))
+	for len(l.old) < workerFlows {
 		b := buffers[:len(first):len(first)]
 		buffers = buffers[len(first):]
 		copy(b, first)
@@ -133,7 +134,7 @@ func pin(nth int) error {
 }
 
 // renew makes the packet one of the next flow that belongs to the worker.
-func (l *lane) renew(b []byte) {
+func (l *flowWorker) renew(b []byte) {
 	for {
 		l.next++
 		binary.BigEndian.PutUint32(b[16:], l.next)
@@ -144,12 +145,12 @@ func (l *lane) renew(b []byte) {
 }
 
 // evaluate evaluates n packets, a second of simulated time for each 2 million.
-func (l *lane) evaluate(n int) {
+func (l *flowWorker) evaluate(n int) {
 	for ; n > 0; n -= batch {
 		for i := range l.pkts {
 			l.pkts[i] = l.old[l.at]
-			if l.at += 7919; l.at >= laneFlows {
-				l.at -= laneFlows
+			if l.at += 7919; l.at >= workerFlows {
+				l.at -= workerFlows
 			}
 		}
 		l.renew(l.pkts[0])
@@ -177,26 +178,26 @@ func twoWorkers(rounds int, _ time.Duration) error {
 	if err != nil {
 		return err
 	}
-	var lanes, apart [2]*lane
-	for i := range lanes {
+	var workers, apart [2]*flowWorker
+	for i := range workers {
 		own, err := engine(workerRules, 1<<19, 1)
 		if err != nil {
 			return err
 		}
-		if lanes[i], err = newLane(one, i, i); err != nil {
+		if workers[i], err = newFlowWorker(one, i, i); err != nil {
 			return err
 		}
-		if apart[i], err = newLane(own, 0, i); err != nil {
+		if apart[i], err = newFlowWorker(own, 0, i); err != nil {
 			return err
 		}
-		for _, l := range []*lane{lanes[i], apart[i]} {
+		for _, l := range []*flowWorker{workers[i], apart[i]} {
 			defer close(l.work)
-			l.evaluate(4 * laneFlows)
+			l.evaluate(4 * workerFlows)
 		}
 	}
 	// a third of a millisecond, so that both cores are undisturbed for a round now and then
 	const n = batch * 64
-	run := func(best *float64, ls ...*lane) {
+	run := func(best *float64, ls ...*flowWorker) {
 		r := &round{packets: n}
 		r.missing.Store(int32(len(ls)))
 		for _, l := range ls {
@@ -209,14 +210,14 @@ func twoWorkers(rounds int, _ time.Duration) error {
 	}
 	var single, both, alone, apartBoth float64
 	for range rounds * 30 {
-		for i := range lanes {
-			run(&single, lanes[i])
+		for i := range workers {
+			run(&single, workers[i])
 			run(&alone, apart[i])
 		}
-		run(&both, lanes[:]...)
+		run(&both, workers[:]...)
 		run(&apartBoth, apart[:]...)
 	}
-	for _, l := range lanes {
+	for _, l := range workers {
 		for _, v := range l.out[1:] {
 			if v.State != firewall.StateHit {
 				return fmt.Errorf("a flow was forgotten: %+v", v)

@@ -64,8 +64,8 @@ func (b *bench) setUp() (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range crowdAddrs {
-		here = append(here, netip.PrefixFrom(crowdAddr(i), 16))
+	for i := range clientAddrs {
+		here = append(here, netip.PrefixFrom(clientAddr(i), 16))
 	}
 	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there},
 		nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {

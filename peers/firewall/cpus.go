@@ -32,18 +32,19 @@ func (b *bench) cpus(n int) error {
 		"| flows | none | weir | target |\n| --- | --- | --- | --- |\n")
 	for _, row := range []struct {
 		name   string
-		lanes  []lane
+		parts  []cpuPart
 		target float64
 	}{
 		{"disjoint, 64 on each CPU",
-			[]lane{{cpu: 0, first: firstForeign}, {cpu: 1, first: firstForeign + perLane}}, 1.9},
+			[]cpuPart{{cpu: 0, first: firstForeign}, {cpu: 1, first: firstForeign + perPart}}, 1.9},
 		{"64, one direction on each CPU",
-			[]lane{{cpu: 0, first: firstForeign, back: true}, {cpu: 1, first: firstForeign}}, 1.6},
+			[]cpuPart{{cpu: 0, first: firstForeign, back: true}, {cpu: 1, first: firstForeign}},
+			1.6},
 	} {
 		progress("two CPUs: " + row.name)
 		gain := map[string]spread{}
 		for _, m := range []mode{b.none(), b.weir()} {
-			r, err := cycles(n, []mode{m}, func() (float64, error) { return b.gain(row.lanes) })
+			r, err := cycles(n, []mode{m}, func() (float64, error) { return b.gain(row.parts) })
 			if err != nil {
 				return err
 			}
@@ -56,8 +57,8 @@ func (b *bench) cpus(n int) error {
 	return nil
 }
 
-// lane is one CPU's part: perLane flows from `first` on, from the client to the server, or back.
-type lane struct {
+// cpuPart is one CPU's part: perPart flows from `first` on, from the client to the server, or back.
+type cpuPart struct {
 	cpu   int
 	first uint32
 	back  bool
@@ -66,22 +67,22 @@ type lane struct {
 // firstForeign is the first flow whose address the client does not have: it takes what comes back
 // without an answer.
 const (
-	perLane      = 64
+	perPart      = 64
 	firstForeign = 1 << 13
 )
 
-// gain returns the sum of what each lane carries beside the other, divided by what it carries
+// gain returns the sum of what each part carries beside the other, divided by what it carries
 // alone.
-func (b *bench) gain(lanes []lane) (float64, error) {
-	alone := make([]float64, len(lanes))
-	for i := range lanes {
-		rates, err := b.carry(lanes[i : i+1])
+func (b *bench) gain(parts []cpuPart) (float64, error) {
+	alone := make([]float64, len(parts))
+	for i := range parts {
+		rates, err := b.carry(parts[i : i+1])
 		if err != nil {
 			return 0, err
 		}
 		alone[i] = rates[0]
 	}
-	both, err := b.carry(lanes)
+	both, err := b.carry(parts)
 	if err != nil {
 		return 0, err
 	}
@@ -92,11 +93,11 @@ func (b *bench) gain(lanes []lane) (float64, error) {
 	return sum, nil
 }
 
-// carry lets lanes send at once and returns the packets per second of each.
-func (b *bench) carry(lanes []lane) ([]float64, error) {
-	rates, errs := make([]float64, len(lanes)), make([]error, len(lanes))
+// carry lets parts send at once and returns the packets per second of each.
+func (b *bench) carry(parts []cpuPart) ([]float64, error) {
+	rates, errs := make([]float64, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
-	for i, l := range lanes {
+	for i, l := range parts {
 		wg.Go(func() {
 			node, from, to := b.client, b.from, b.to
 			if l.back {
@@ -115,7 +116,7 @@ func (b *bench) carry(lanes []lane) ([]float64, error) {
 					err = s.turn()
 				}
 				if err == nil {
-					rates[i], err = s.rate(l.first, perLane, segment)
+					rates[i], err = s.rate(l.first, perPart, segment)
 				}
 				return err
 			})

@@ -40,8 +40,8 @@ func open(t *testing.T, a, b string, wires ...string) *tunnel {
 	return tn
 }
 
-// patience is for what has to come, on however busy a machine.
-const patience = 5 * time.Minute
+// testTimeout is for what has to come, on however busy a machine.
+const testTimeout = 5 * time.Minute
 
 // fetch sends size bytes from one end to the other and returns the longest pause; third is called
 // after a third of them.
@@ -56,20 +56,20 @@ func (t *tunnel) fetch(tb testing.TB, from, size int, third func()) time.Duratio
 	go func() {
 		c, err := ln.Accept()
 		if err == nil {
-			c.SetDeadline(time.Now().Add(patience))
+			c.SetDeadline(time.Now().Add(testTimeout))
 			_, err = io.CopyN(io.MultiWriter(c, want), rand.NewChaCha8([32]byte{9}), int64(size))
 			c.Close()
 		}
 		served <- err
 	}()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
 	defer cancel()
 	c, err := t.ends[1-from].DialContext(ctx, "tcp", ln.Addr().String())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testTimeout))
 	got, buf, n, gap, last := sha256.New(), make([]byte, 64<<10), 0, time.Duration(0), time.Now()
 	for {
 		k, err := c.Read(buf)

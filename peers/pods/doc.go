@@ -1,7 +1,7 @@
 // Command pods compares Weir's path to and from containers with plain routing, Debian's CNI
 // plugins and Weir's own programs without bpf_redirect_peer.
 //
-//	go run ./pods [-rounds 15] [-slice 150ms] [-only remote|local|published|crowd]
+//	go run ./pods [-rounds 15] [-slice 150ms] [-only remote|local|published|many]
 //		[-weir ../bin/weir] [-pods 1000]
 //
 // It needs root, two processors, nft, iptables and the plugins in /usr/lib/cni (Debian: nftables,
@@ -11,7 +11,7 @@
 // and one byte back over one TCP connection, by two threads that do nothing else. A request is a
 // connection, one byte there and back, and its end.
 //
-// The part crowd runs a whole agent, to which the pods come by the CNI plugin.
+// The part many runs a whole agent, to which the pods come by the CNI plugin.
 //
 // The rules are a hundred that do not match, behind check-state and before one that allows and
 // keeps a state; for plain routing the same in nftables with conntrack.

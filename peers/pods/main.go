@@ -19,9 +19,9 @@ func main() {
 	rounds := flag.Int("rounds", 15, "how often every variant is run")
 	slice := flag.Duration("slice", 150*time.Millisecond, "how long a turn is")
 	chosen := flag.String("only", "",
-		"parts to run, separated by commas: remote, local, published, crowd")
-	weir := flag.String("weir", "../bin/weir", "the binary, for the part crowd")
-	pods := flag.Int("pods", 1000, "how many pods the part crowd has, at least 100")
+		"parts to run, separated by commas: remote, local, published, many")
+	weir := flag.String("weir", "../bin/weir", "the binary, for the part many")
+	pods := flag.Int("pods", 1000, "how many pods the part many has, at least 100")
 	flag.Parse()
 	runtime.GOMAXPROCS(8)    // threads that wait in system calls keep their place
 	debug.SetGCPercent(-1)   // a collection would wait for them
@@ -37,7 +37,7 @@ func main() {
 var worst = 1e9
 
 func run(b *bench, chosen string) (err error) {
-	wanted, err := only.Parts(chosen, "remote", "local", "published", "crowd")
+	wanted, err := only.Parts(chosen, "remote", "local", "published", "many")
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func run(b *bench, chosen string) (err error) {
 		name string
 		run  func(*bench) error
 	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published},
-		{"crowd", (*bench).crowd}} {
+		{"many", (*bench).manyPods}} {
 		if !wanted(p.name) {
 			continue
 		}

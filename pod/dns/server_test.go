@@ -38,8 +38,8 @@ func ask(t testing.TB, name string, kind dnsmessage.Type, size int) []byte {
 	return msg
 }
 
-// patience is how long tests wait for what has to come.
-const patience = 5 * time.Minute
+// testTimeout is how long tests wait for what has to come.
+const testTimeout = 5 * time.Minute
 
 // newServer returns a Server that does not listen, with two pods and many of one label.
 func newServer(resolvers ...netip.AddrPort) *Server {
@@ -57,7 +57,7 @@ func newServer(resolvers ...netip.AddrPort) *Server {
 			Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"),
 				netip.MustParsePrefix("fd00::/64")},
 			Resolvers: func() []netip.AddrPort { return resolvers }},
-		resolverTime: patience, connIdle: patience}
+		resolverTime: testTimeout, connIdle: testTimeout}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -280,7 +280,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(testTimeout))
 		query := func(msg []byte) string {
 			t.Helper()
 			if network == "tcp" {
@@ -388,7 +388,7 @@ func TestLongQueries(t *testing.T) {
 	if err := writeMessage(c, ask(t, "web.weir.", dnsmessage.TypeA, 0)); err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(patience))
+	c.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := readMessage(c, math.MaxUint16); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		c.Write(ask(t, "lost.example.", dnsmessage.TypeA, 0))
 	}
 	c.Write(ask(t, "web.weir.", dnsmessage.TypeA, 0))
-	c.SetReadDeadline(time.Now().Add(patience))
+	c.SetReadDeadline(time.Now().Add(testTimeout))
 	buf := make([]byte, 4096)
 	if n, err := c.Read(buf); err != nil || shown(t, buf[:n]) != "Success 10.0.0.2" {
 		t.Errorf("%d, %v", n, err)
@@ -435,7 +435,7 @@ func TestFloodsAreBounded(t *testing.T) {
 		conns = append(conns, c)
 	}
 	last := conns[podConns]
-	last.SetReadDeadline(time.Now().Add(patience))
+	last.SetReadDeadline(time.Now().Add(testTimeout))
 	if _, err := last.Read(buf); err == nil || s.Stats().Dropped != 11 {
 		t.Errorf("a connection too many stays: %v, %d", err, s.Stats().Dropped)
 	}

@@ -19,7 +19,7 @@ type suite struct {
 // there from the beginning, so that they do not come between what a test commits.
 const permitted = 3
 
-const patience = 5 * time.Minute
+const testTimeout = 5 * time.Minute
 
 func newSuite(t *testing.T) storetest.Cluster {
 	c := &suite{wired: newPiped(t, "w/", suiteSilence)}
@@ -56,7 +56,7 @@ func (c *suite) Restart(t *testing.T) {
 	c.model.Restart()
 	c.start(t)
 	for _, s := range c.opened { // a call on a connection that is gone fails once
-		for late := time.Now().Add(patience); ; {
+		for late := time.Now().Add(testTimeout); ; {
 			_, err := s.Read(t.Context(), "h", 0)
 			if err == nil {
 				break

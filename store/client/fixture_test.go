@@ -56,7 +56,7 @@ type wired struct {
 // connect may take a third of the time of silence.
 func newSteady(t *testing.T, name string) *wired {
 	t.Helper()
-	w := &wired{name: name, silence: 3 * patience, dial: new(net.Dialer).DialContext,
+	w := &wired{name: name, silence: 3 * testTimeout, dial: new(net.Dialer).DialContext,
 		proxy: storetest.NewProxy(t, "tcp", "127.0.0.1:0", "")}
 	w.begin(t)
 	return w

@@ -64,7 +64,7 @@ func dial(ctx context.Context, c *Config, address string,
 	}
 	s := &session{conn: conn, address: address, silence: c.Silence, heard: heard,
 		calls: map[uint64]*call{},
-		from:  bufio.NewReader(&attentive{conn: conn, silence: c.Silence}),
+		from:  bufio.NewReader(&silenceConn{conn: conn, silence: c.Silence}),
 		done:  make(chan struct{})}
 	if err := s.hello(ctx, c.Cluster); err != nil {
 		conn.Close()
@@ -126,17 +126,17 @@ func (s *session) hello(ctx context.Context, cluster string) error {
 	return s.conn.SetDeadline(time.Time{})
 }
 
-// attentive is a connection that ends when nothing arrives for the time of silence, or a little
+// silenceConn is a connection that ends when nothing arrives for the time of silence, or a little
 // less. The deadline moves in steps, since each costs as much as a short read. A large frame on a
 // slow line may take longer than that.
-type attentive struct {
+type silenceConn struct {
 	conn    net.Conn
 	silence time.Duration
 	moved   time.Time // when the deadline was set
 }
 
 // Read implements io.Reader.
-func (a *attentive) Read(b []byte) (int, error) {
+func (a *silenceConn) Read(b []byte) (int, error) {
 	if now := time.Now(); now.Sub(a.moved) > a.silence/16 {
 		if err := a.conn.SetReadDeadline(now.Add(a.silence)); err != nil {
 			return 0, err

@@ -66,7 +66,7 @@ func waitForEver(t *testing.T) {
 	})
 	select {
 	case <-stepped:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the host still waits")
 	}
 	if len(failed) == 0 {

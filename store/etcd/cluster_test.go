@@ -24,8 +24,8 @@ const (
 	// childEnv names the directory of the member that the test binary is to run.
 	childEnv = "WEIR_ETCD_MEMBER"
 	// silence is what the suite waits for, and longer than a busy machine makes the member silent.
-	silence  = 5 * time.Second
-	patience = 5 * time.Minute
+	silence     = 5 * time.Second
+	testTimeout = 5 * time.Minute
 )
 
 // TestMain runs the tests, or a member in a process of its own that can be killed.
@@ -129,7 +129,7 @@ func (c *etcdCluster) open(t *testing.T, config clientv3.Config) *Driver {
 
 func (c *etcdCluster) permit(t *testing.T, user string, grants []store.Grant) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	admin := c.opened[0].client
 	must := func(_ any, err error) {
@@ -176,7 +176,7 @@ func (c *etcdCluster) Restart(t *testing.T) {
 func (c *etcdCluster) serves(t *testing.T) {
 	t.Helper()
 	for _, d := range c.opened {
-		for late := time.Now().Add(patience); ; {
+		for late := time.Now().Add(testTimeout); ; {
 			_, err := d.Read(t.Context(), "x", 0)
 			if err == nil {
 				break

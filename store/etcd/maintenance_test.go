@@ -63,7 +63,7 @@ func takes(t *testing.T, d *Driver, x store.Txn) (taken bool) {
 // freeSpace frees space if that is needed. A member whose disk is busy for seconds is asked again.
 func freeSpace(t *testing.T, s *Maintenance) {
 	t.Helper()
-	for late := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for late := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
 		err := s.FreeSpaceIfNeeded(t.Context())
 		if err == nil {
 			return

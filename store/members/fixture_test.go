@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	patience = 5 * time.Minute
-	silence  = 3 * patience // to connect may take a third of it
+	testTimeout = 5 * time.Minute
+	silence     = 3 * testTimeout // to connect may take a third of it
 )
 
 // founded is a cluster on the model with one weir-store and one administrator.

@@ -292,7 +292,7 @@ func TestRemove(t *testing.T) {
 	}
 	select {
 	case <-following: // a connection that the removal does not end stays for ever
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("following does not end")
 	}
 	if _, err := host.Commit(t.Context(), put(cluster.EndpointKey+"b", "9")); !errors.Is(err,

@@ -35,7 +35,7 @@ func TestRemovedAfterPutBack(t *testing.T) {
 		t.Helper()
 		select {
 		case <-follow[name].ended:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%s follows for ever", name)
 		}
 	}

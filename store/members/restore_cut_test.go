@@ -131,11 +131,11 @@ func TestRestoreIntoACluster(t *testing.T) {
 	if n := differences(t, s, before); n > 0 {
 		t.Errorf("it has changed %d keys", n)
 	}
-	founding := &foundedMeanwhile{storetest.NewModel(time.Second)}
-	if err := l.prepared(t, entries).Write(t.Context(), founding); err == nil {
+	founded := &foundedMeanwhile{storetest.NewModel(time.Second)}
+	if err := l.prepared(t, entries).Write(t.Context(), founded); err == nil {
 		t.Error("it is written into a cluster that was founded meanwhile")
 	}
-	if n := len(read(t, founding.Model).Entries); n != 1 {
+	if n := len(read(t, founded.Model).Entries); n != 1 {
 		t.Errorf("the new cluster has %d entries", n)
 	}
 }

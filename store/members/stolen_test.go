@@ -251,7 +251,7 @@ func (f *founded) raw(t *testing.T, c *identity.Credential, hello bool) *tls.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if hello {

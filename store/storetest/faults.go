@@ -128,7 +128,7 @@ func (f *following) expect(t *testing.T, want store.Snapshot) {
 // reaches waits until the follower has applied a revision.
 func (f *following) reaches(t *testing.T, revision int64) {
 	t.Helper()
-	for late := time.Now().Add(patience); f.applied.Load() < revision; {
+	for late := time.Now().Add(testTimeout); f.applied.Load() < revision; {
 		if time.Now().After(late) {
 			t.Fatalf("the follower is at %d, not at %d", f.applied.Load(), revision)
 		}
@@ -139,7 +139,7 @@ func (f *following) reaches(t *testing.T, revision int64) {
 // fails waits for an error of the follower.
 func (f *following) fails(t *testing.T, want error) {
 	t.Helper()
-	for late := time.After(patience); ; {
+	for late := time.After(testTimeout); ; {
 		select {
 		case err := <-f.failures:
 			if errors.Is(err, want) {
@@ -243,7 +243,7 @@ func testPartition(t *testing.T, c Cluster) {
 	if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("commit: %v", err)
 	}
-	if took := time.Since(begin); took > patience/2 {
+	if took := time.Since(begin); took > testTimeout/2 {
 		t.Errorf("the commit took %v", took)
 	}
 	_, err = s.Commit(limited(t), store.Txn{Put: []store.Entry{put("h/b", "1")}})

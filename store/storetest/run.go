@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// patience is how long the suite waits for what must come.
-const patience = 5 * time.Minute
+// testTimeout is how long the suite waits for what must come.
+const testTimeout = 5 * time.Minute
 
 // Cluster is a running store with the faults that a driver's test can make. It is empty at first,
 // and goes when the test ends.
@@ -77,7 +77,7 @@ func run(t *testing.T, open Opener, in func(*testing.T, func(*testing.T))) {
 }
 
 func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -137,7 +137,7 @@ func watch(t *testing.T, s store.Store, name string, after int64) *watched {
 // next returns the next batch with changes.
 func (w *watched) next(t *testing.T) store.Batch {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(testTimeout)
 	for {
 		select {
 		case b := <-w.batches:
@@ -158,7 +158,7 @@ func (w *watched) failure(t *testing.T) error {
 	select {
 	case err := <-w.err:
 		return err
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the watch does not end")
 		return nil
 	}

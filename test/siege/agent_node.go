@@ -71,8 +71,8 @@ func (g *agentNode) start() error {
 	case err := <-ended:
 		g.agent = nil
 		return fmt.Errorf("weir up ended: %v\n%s", err, g.stderr())
-	case <-time.After(patience):
-		return fmt.Errorf("weir up is not ready after %v\n%s", patience, g.stderr())
+	case <-time.After(longTimeout):
+		return fmt.Errorf("weir up is not ready after %v\n%s", longTimeout, g.stderr())
 	}
 }
 
@@ -121,7 +121,7 @@ func (g *agentNode) signal(s syscall.Signal) error {
 	case <-g.ended:
 		g.agent = nil
 		return nil
-	case <-time.After(patience):
+	case <-time.After(longTimeout):
 		return fmt.Errorf("the agent does not end after %v", s)
 	}
 }

@@ -30,8 +30,8 @@ func mustBuild(layers ...build.Layer) []byte {
 }
 
 // udpTo asks a UDP port of the host with sources of a kind.
-func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptConn) generator {
-	return func(*world, []*keptConn) generator {
+func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*testbed, []*keptConn) generator {
+	return func(*testbed, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
 			return mustBuild(build.IPv4{Src: source(r), Dst: host},
 				build.UDP{SrcPort: port(r), DstPort: dst},
@@ -40,8 +40,8 @@ func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptC
 	}
 }
 
-func synTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptConn) generator {
-	return func(*world, []*keptConn) generator {
+func synTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*testbed, []*keptConn) generator {
+	return func(*testbed, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
 			return mustBuild(build.IPv4{Src: source(r), Dst: host},
 				build.TCP{SrcPort: port(r), DstPort: dst, Seq: r.Uint32(), Flags: packet.FlagSYN,
@@ -56,7 +56,7 @@ func only(addr string) func(*rand.Rand) netip.Addr {
 }
 
 // sctpInit begins SCTP associations.
-func sctpInit(*world, []*keptConn) generator {
+func sctpInit(*testbed, []*keptConn) generator {
 	return func(r *rand.Rand) []byte {
 		chunk := append([]byte{1, 0, 0, 20}, make([]byte, 16)...)
 		binary.BigEndian.PutUint32(chunk[4:], 1+r.Uint32N(1<<31))
@@ -69,7 +69,7 @@ func sctpInit(*world, []*keptConn) generator {
 
 // icmpErrors sends ICMP errors of every kind. Half of them quote a packet that was never sent, and
 // half a segment of a connection that is open, with a number of chance.
-func icmpErrors(w *world, kept []*keptConn) generator {
+func icmpErrors(w *testbed, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
 	kinds := []build.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},
 		{Type: 3, Code: 3},
@@ -97,7 +97,7 @@ type tuple struct {
 }
 
 // wireTuples are the directions towards the host of all open connections, as they are outside.
-func wireTuples(w *world, kept []*keptConn) []tuple {
+func wireTuples(w *testbed, kept []*keptConn) []tuple {
 	var all []tuple
 	for _, c := range kept {
 		local, err := netip.ParseAddrPort(c.local.String())
@@ -118,7 +118,7 @@ func wireTuples(w *world, kept []*keptConn) []tuple {
 
 // blind sends segments with the right addresses and ports and numbers of chance into all open
 // connections: RST, SYN, FIN, data and bare ACK.
-func blind(w *world, kept []*keptConn) generator {
+func blind(w *testbed, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
 	flags := []uint8{packet.FlagRST, packet.FlagRST | packet.FlagACK, packet.FlagSYN,
 		packet.FlagSYN | packet.FlagACK,

@@ -66,7 +66,7 @@ func (x *chaos) measure() (b base, err error) {
 // goroutines asks the agent's metrics.
 func (x *chaos) goroutines() (n int, err error) {
 	transport := &http.Transport{DialContext: x.host.DialContext, DisableKeepAlives: true}
-	r, err := (&http.Client{Transport: transport, Timeout: patience}).Get(
+	r, err := (&http.Client{Transport: transport, Timeout: longTimeout}).Get(
 		"http://" + metricsAt + "/metrics")
 	if err != nil {
 		return 0, err
@@ -179,7 +179,7 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 		violations = append(violations, err.Error())
 	}
 	var differs []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(longTimeout); ; time.Sleep(500 * time.Millisecond) {
 		after, err := x.measure()
 		if err != nil {
 			return append(violations, err.Error())
@@ -194,7 +194,7 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 	}
 	violations = append(violations, differs...)
 	blocks := map[string]int64{}
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(longTimeout); ; time.Sleep(100 * time.Millisecond) {
 		clear(blocks)
 		for _, s := range x.streams {
 			blocks[s.work.name] += s.blocks.Load()

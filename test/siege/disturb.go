@@ -102,7 +102,7 @@ func trial(x *chaos, r *rand.Rand) error {
 	if r.IntN(2) == 0 {
 		return x.again(syscall.SIGKILL)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(longTimeout); ; time.Sleep(100 * time.Millisecond) {
 		out, err := x.agentNode.run("fw", "list")
 		if err != nil || !strings.Contains(string(out), "5000") {
 			return err
@@ -166,7 +166,7 @@ func podDies(x *chaos, r *rand.Rand) error {
 		}
 	}
 	// Its address leaves the label's table by itself.
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(longTimeout); ; time.Sleep(100 * time.Millisecond) {
 		out, err := x.agentNode.run("fw", "table", "role=client", "list")
 		if err == nil && !strings.Contains(string(out), addr.String()+"/") {
 			break
@@ -310,7 +310,7 @@ func peerKilled(x *chaos, _ *rand.Rand) error {
 	return x.peer.agentNode.start()
 }
 
-func underlay(w *world, card string, args ...string) error {
+func underlay(w *testbed, card string, args ...string) error {
 	if out, err := w.host.Command("ip",
 		append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link: %w: %s", err, out)
@@ -319,29 +319,30 @@ func underlay(w *world, card string, args ...string) error {
 }
 
 func underlayDown(x *chaos, _ *rand.Rand) error {
-	if err := underlay(x.world, "eth1", "down"); err != nil {
+	if err := underlay(x.testbed, "eth1", "down"); err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Second)
-	return underlay(x.world, "eth1", "up")
+	return underlay(x.testbed, "eth1", "up")
 }
 
 // underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too
 // large.
 func underlayMTU(x *chaos, r *rand.Rand) error {
 	mtu := fmt.Sprint(1400 + r.IntN(100))
-	return errors.Join(underlay(x.world, "eth1", "mtu", mtu), underlay(x.peer, "eth0", "mtu", mtu))
+	return errors.Join(underlay(x.testbed, "eth1", "mtu", mtu),
+		underlay(x.peer, "eth0", "mtu", mtu))
 }
 
 // awaitHealthy waits until problems that are over are gone from the status.
 func (x *chaos) awaitHealthy() error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(longTimeout); ; time.Sleep(200 * time.Millisecond) {
 		s, err := x.agentNode.status()
 		if err == nil && s.Healthy {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not healthy after %v: %+v%v", patience, s.Problems, err)
+			return fmt.Errorf("not healthy after %v: %+v%v", longTimeout, s.Problems, err)
 		}
 	}
 }

@@ -16,8 +16,8 @@ const (
 	workers  = 4
 	workRate = 25
 	keptEach = 10
-	// of each address of a crowd
-	crowdWorkers = 40
+	// of each address that falls silent
+	silentWorkers = 40
 )
 
 // row is a line of the table of floods.
@@ -33,10 +33,10 @@ type row struct {
 	why                 string // what Weir reports as refused
 }
 
-// runFlood runs a scenario against a contender in a world of its own.
+// runFlood runs a scenario against a contender in a testbed of its own.
 func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error) {
 	r = row{scenario: s.name, contender: by.name, rate: rate}
-	w, err := newWorld()
+	w, err := newTestbed()
 	if err != nil {
 		return r, err
 	}
@@ -84,17 +84,17 @@ func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error)
 	r.why = difference(refusedBefore, w.refused())
 	time.Sleep(200 * time.Millisecond)
 	for _, k := range kept { // each must still carry a byte
-		k.conn.SetDeadline(time.Now().Add(keptPatience))
+		k.conn.SetDeadline(time.Now().Add(keptTimeout))
 	}
 	r.lost, r.kept = lost(kept), len(kept)
 	return r, nil
 }
 
 // strike sends the attack.
-func (r *row) strike(w *world, s *scenario, kept []*keptConn, rate int, end time.Time) error {
-	if s.crowd != nil {
+func (r *row) strike(w *testbed, s *scenario, kept []*keptConn, rate int, end time.Time) error {
+	if s.connect != nil {
 		began := time.Now()
-		n, err := s.crowd(w, rate, end)
+		n, err := s.connect(w, rate, end)
 		r.reached = float64(n) / time.Since(began).Seconds()
 		return err
 	}
@@ -121,8 +121,8 @@ func sum(all []*tally, r *row) (rate float64) {
 
 // fallSilent opens connections from three real addresses at a rate, and says nothing on them: to
 // the host and to the published port in turn.
-func fallSilent(w *world, rate int, end time.Time) (int, error) {
-	most, err := mayCrowd()
+func fallSilent(w *testbed, rate int, end time.Time) (int, error) {
+	most, err := mayConnect()
 	if err != nil {
 		return 0, err
 	}
@@ -149,7 +149,7 @@ func fallSilent(w *world, rate int, end time.Time) (int, error) {
 		if err := w.outside.Netlink().AddAddr(link.Index, p); err != nil {
 			return 0, err
 		}
-		for range crowdWorkers {
+		for range silentWorkers {
 			wg.Go(func() {
 				w.outside.Do(func() error {
 					d := net.Dialer{Timeout: time.Second,

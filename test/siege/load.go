@@ -44,7 +44,7 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 	if by.name != "weir" {
 		lasts = c.beside
 	}
-	w, err := newWorld()
+	w, err := newTestbed()
 	if err != nil {
 		return r, err
 	}
@@ -76,7 +76,7 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 }
 
 // states counts what the table holds, Weir's or that of conntrack.
-func (w *world) states() (n int, err error) {
+func (w *testbed) states() (n int, err error) {
 	if w.agentNode == nil {
 		err = w.host.Do(func() error {
 			b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -92,7 +92,7 @@ func (w *world) states() (n int, err error) {
 }
 
 // refused returns why Weir has refused packets so far.
-func (w *world) refused() map[string]uint64 {
+func (w *testbed) refused() map[string]uint64 {
 	if w.agentNode == nil {
 		return nil
 	}

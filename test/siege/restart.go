@@ -95,7 +95,7 @@ type probe struct {
 // runRestart restarts the agent n times under probes and legitimate work.
 func (c config) runRestart(k restart) (r restartRow, err error) {
 	r = restartRow{kind: k.name}
-	w, err := newWorld()
+	w, err := newTestbed()
 	if err != nil {
 		return r, err
 	}
@@ -141,7 +141,7 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 
 // outsiders attaches a pod that may not reach the web server, and others up to a number, and
 // returns all probes.
-func (w *world) outsiders(pods int) ([]probe, error) {
+func (w *testbed) outsiders(pods int) ([]probe, error) {
 	var s *nstest.Node
 	for i := 2; i < pods; i++ {
 		n, err := w.lab.AddNode(fmt.Sprintf("pod%d", i))
@@ -185,7 +185,7 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 }
 
 // restartUnder is the loop of restarts, with all that runs meanwhile.
-func (c config) restartUnder(w *world, k restart, probes []probe, jobs []work,
+func (c config) restartUnder(w *testbed, k restart, probes []probe, jobs []work,
 	r *restartRow) error {
 	began := time.Now()
 	far := began.Add(24 * time.Hour)
@@ -229,7 +229,7 @@ func (c config) restartUnder(w *world, k restart, probes []probe, jobs []work,
 	return failure
 }
 
-func (c config) restartOnce(w *world, k restart, n int, took *[]time.Duration) error {
+func (c config) restartOnce(w *testbed, k restart, n int, took *[]time.Duration) error {
 	if err := w.agentNode.signal(k.end); err != nil {
 		return err
 	}

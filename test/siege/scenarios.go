@@ -6,9 +6,9 @@ import "time"
 type scenario struct {
 	name   string
 	rates  []int // packets a second of the attack
-	attack func(*world, []*keptConn) generator
+	attack func(*testbed, []*keptConn) generator
 	// an attack of real connections, in place of packets
-	crowd    func(w *world, rate int, until time.Time) (int, error)
+	connect  func(w *testbed, rate int, until time.Time) (int, error)
 	work     []work
 	brief    bool // fills no table: a third of the time
 	adopted  bool // the connections that stay are open before the firewall is
@@ -37,7 +37,7 @@ var floods = []scenario{
 	{name: "SYN from the address of a user", rates: []int{20000, 100000},
 		attack: synTo(echoPort, only(userAddr)), work: everything},
 	{name: "three real addresses open connections and fall silent", rates: []int{2000},
-		crowd: fallSilent, work: everything},
+		connect: fallSilent, work: everything},
 	{name: "ICMP errors of every kind", rates: []int{20000, 100000}, attack: icmpErrors,
 		work: everything},
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// services are the servers of a world.
+// services are the servers of a testbed.
 type services struct {
 	closers []io.Closer
 
@@ -23,7 +23,7 @@ type services struct {
 }
 
 // serve starts an echo server and answering UDP servers in the host, in the pod web and outside.
-func (w *world) serve() error {
+func (w *testbed) serve() error {
 	w.services = &services{peers: map[uint64]netip.AddrPort{}}
 	for _, at := range []struct {
 		node *nstest.Node
@@ -157,7 +157,7 @@ func (s *services) close() {
 	}
 }
 
-// openFiles is how many files a siege may need: both ends of the connections of a crowd.
+// openFiles is how many files a siege may need: both ends of the connections that fall silent.
 const openFiles = 1 << 19
 
 // raiseFiles raises the limit of open files, as far as it goes without the right to go further.
@@ -173,8 +173,8 @@ func raiseFiles() error {
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &r)
 }
 
-// mayCrowd is how many connections a crowd may hold: the work has to find files, too.
-func mayCrowd() (int, error) {
+// mayConnect is how many connections such an attack may hold: the work has to find files, too.
+func mayConnect() (int, error) {
 	var r unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
 	return int(min(r.Cur, openFiles)/2 - min(r.Cur, openFiles)/8), err

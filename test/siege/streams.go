@@ -51,7 +51,7 @@ func (s *stream) excuse(until time.Time) {
 }
 
 // run opens the stream, again whenever it breaks, until over is closed.
-func (s *stream) run(w *world, over <-chan struct{}) {
+func (s *stream) run(w *testbed, over <-chan struct{}) {
 	for {
 		err := s.once(w, over)
 		if err == nil {
@@ -72,10 +72,10 @@ func (s *stream) run(w *world, over <-chan struct{}) {
 }
 
 // once is one connection of the stream, up to its end.
-func (s *stream) once(w *world, over <-chan struct{}) error {
+func (s *stream) once(w *testbed, over <-chan struct{}) error {
 	var c net.Conn
 	err := s.work.from(w).Do(func() (err error) {
-		d := s.work.dialer(keptPatience)
+		d := s.work.dialer(keptTimeout)
 		c, err = d.Dial("tcp", s.work.addr)
 		return err
 	})
@@ -91,7 +91,7 @@ func (s *stream) once(w *world, over <-chan struct{}) error {
 			return nil
 		case <-time.After(20 * time.Millisecond):
 		}
-		c.SetDeadline(time.Now().Add(keptPatience))
+		c.SetDeadline(time.Now().Add(keptTimeout))
 		there := block(n)
 		if _, err := c.Write(there); err != nil {
 			return err

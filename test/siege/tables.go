@@ -45,7 +45,7 @@ func (c config) summary(all []line) (missed int) {
 	return missed
 }
 
-// restartTable runs the restarts in two lanes: what takes long, and the rest one after the other.
+// restartTable runs the restarts in two groups: what takes long, and the rest one after the other.
 func (c config) restartTable() (all []line, err error) {
 	var wanted []restart
 	for _, k := range restarts {
@@ -104,7 +104,7 @@ func (c config) contenders() []contender {
 	if c.short {
 		return []contender{weir}
 	}
-	return []contender{{"none", func(*world, *scenario) error {
+	return []contender{{"none", func(*testbed, *scenario) error {
 		return nil
 	}, false}, {"nft", raiseNft, true}, weir}
 }

@@ -21,15 +21,15 @@ func be32(b []byte) uint32    { return binary.BigEndian.Uint32(b) }
 func idOf(b []byte) uint64    { return binary.BigEndian.Uint64(b) }
 func idBytes(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// patience is for what has to come and is not measured, on however busy a machine.
-const patience = 5 * time.Minute
+// longTimeout is for what has to come and is not measured, on however busy a machine.
+const longTimeout = 5 * time.Minute
 
 const (
-	// tcpPatience is how long a connection may take: two SYNs may be lost.
-	tcpPatience = 5 * time.Second
-	// udpTries and udpPatience are those of a resolver.
-	udpTries    = 3
-	udpPatience = time.Second
+	// tcpTimeout is how long a connection may take: two SYNs may be lost.
+	tcpTimeout = 5 * time.Second
+	// udpTries and udpTimeout are those of a resolver.
+	udpTries   = 3
+	udpTimeout = time.Second
 	// late is when an operation has lost a packet: the kernel sends a SYN again after a second.
 	late = 900 * time.Millisecond
 )
@@ -37,15 +37,15 @@ const (
 // work is something that a legitimate user does again and again.
 type work struct {
 	name string
-	from func(*world) *nstest.Node
+	from func(*testbed) *nstest.Node
 	// network and addr are what it talks to; local is the address that it talks from, "" for any.
 	network, addr, local string
 	pods                 bool // needs pods
 }
 
-func outsideNode(w *world) *nstest.Node { return w.outside }
-func hostNode(w *world) *nstest.Node    { return w.host }
-func clientNode(w *world) *nstest.Node  { return w.client }
+func outsideNode(w *testbed) *nstest.Node { return w.outside }
+func hostNode(w *testbed) *nstest.Node    { return w.host }
+func clientNode(w *testbed) *nstest.Node  { return w.client }
 
 // The work of all floods.
 var (
@@ -71,8 +71,8 @@ func (t *tally) rate() float64 { return float64(t.ok.Load()) / t.took.Seconds() 
 // dialer is one that talks from the work's address. Its port is chosen by connect, which takes one
 // again that a closed connection to the same server has had. bind would not, and there would be
 // none left after a minute.
-func (k work) dialer(patience time.Duration) net.Dialer {
-	d := net.Dialer{Timeout: patience}
+func (k work) dialer(timeout time.Duration) net.Dialer {
+	d := net.Dialer{Timeout: timeout}
 	if k.local == "" {
 		return d
 	}
@@ -92,19 +92,19 @@ func (k work) dialer(patience time.Duration) net.Dialer {
 
 // do is one operation. Each has a socket of its own.
 func (k work) do() error {
-	d := k.dialer(tcpPatience)
+	d := k.dialer(tcpTimeout)
 	c, err := d.Dial(k.network, k.addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	tries, patience := 1, tcpPatience
+	tries, timeout := 1, tcpTimeout
 	if k.network == "udp" {
-		tries, patience = udpTries, udpPatience
+		tries, timeout = udpTries, udpTimeout
 	}
 	question, answer := make([]byte, 8), make([]byte, 8)
 	for range tries {
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(timeout))
 		if _, err = c.Write(question); err != nil {
 			continue
 		}
@@ -117,7 +117,7 @@ func (k work) do() error {
 
 // run does the work with some workers at a rate at most, until a time or until over is closed, and
 // once in any case: the machine may be so busy that the time is over before it begins.
-func (k work) run(w *world, workers, rate int, until time.Time, over <-chan struct{}) *tally {
+func (k work) run(w *testbed, workers, rate int, until time.Time, over <-chan struct{}) *tally {
 	t := &tally{}
 	began := time.Now()
 	var turn atomic.Int64
@@ -167,7 +167,7 @@ func (t *tally) count(do func() error) {
 }
 
 // together runs several kinds of work at the same time, until a time or until over is closed.
-func together(w *world, all []work, until time.Time, over <-chan struct{}) []*tally {
+func together(w *testbed, all []work, until time.Time, over <-chan struct{}) []*tally {
 	tallies := make([]*tally, len(all))
 	var wg sync.WaitGroup
 	for i, k := range all {
@@ -188,7 +188,7 @@ type keptConn struct {
 }
 
 // keep opens n connections of each kind of TCP work and keeps them busy until stop is closed.
-func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error) {
+func keep(w *testbed, all []work, n int, stop <-chan struct{}) ([]*keptConn, error) {
 	var list []*keptConn
 	for _, k := range all {
 		if k.network != "tcp" {
@@ -197,7 +197,7 @@ func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error
 		for range n {
 			c := &keptConn{work: k, id: uint64(len(list) + 1)}
 			err := k.from(w).Do(func() (err error) {
-				d := k.dialer(patience)
+				d := k.dialer(longTimeout)
 				c.conn, err = d.Dial("tcp", k.addr)
 				return err
 			})
@@ -215,11 +215,11 @@ func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error
 	return list, nil
 }
 
-// keptPatience is how long a byte may take there and back.
-const keptPatience = 20 * time.Second
+// keptTimeout is how long a byte may take there and back.
+const keptTimeout = 20 * time.Second
 
 func (c *keptConn) beat(b []byte) error {
-	c.conn.SetDeadline(time.Now().Add(keptPatience))
+	c.conn.SetDeadline(time.Now().Add(keptTimeout))
 	if _, err := c.conn.Write(b); err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/testrand"
 )
 
-// world is one random network: the result of each question and each attempt, and when it comes. It
+// network is a random one: the result of each question and each attempt, and when it comes. It
 // is drawn before the race, so that the machine and the model see the same.
-type world struct {
+type network struct {
 	v6, v4         []netip.Addr
 	at6, at4       time.Duration // when the answers come; never if they are lost
 	connect        map[netip.Addr]time.Duration
@@ -25,8 +25,8 @@ type world struct {
 	preferV4, tick bool
 }
 
-func drawWorld(r *rand.Rand) *world {
-	w := &world{connect: map[netip.Addr]time.Duration{}, finish: map[netip.Addr]time.Duration{},
+func drawNetwork(r *rand.Rand) *network {
+	w := &network{connect: map[netip.Addr]time.Duration{}, finish: map[netip.Addr]time.Duration{},
 		refuse: map[netip.Addr]bool{}}
 	delay := func(max int) time.Duration {
 		if r.IntN(5) == 0 {
@@ -51,10 +51,10 @@ func drawWorld(r *rand.Rand) *world {
 	return w
 }
 
-// modelRun runs the machine in a world, and checks the contract on the way.
+// modelRun runs the machine in a network, and checks the contract on the way.
 type modelRun struct {
 	t       *testing.T
-	w       *world
+	w       *network
 	m       *Machine
 	log     []string // attempts and the end
 	live    map[int]*running
@@ -69,9 +69,9 @@ type running struct {
 	connectAt, finishAt time.Duration
 }
 
-// play runs the machine in the world, millisecond by millisecond, and returns the log of its
+// play runs the machine in the network, millisecond by millisecond, and returns the log of its
 // attempts and its end.
-func play(t *testing.T, w *world) []string {
+func play(t *testing.T, w *network) []string {
 	p := &modelRun{t: t, w: w, live: map[int]*running{}, wake: never,
 		m: New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
 			FirstFamilyCount: w.first, MaxRunning: w.running})}
@@ -164,7 +164,7 @@ func plus(a, b time.Duration) time.Duration {
 // model is the reference model of a race, slow and obviously right: at every millisecond it derives
 // what must happen from the whole past and from nothing else. It returns nil for a race in which
 // the order inside one millisecond would matter.
-func model(w *world) []string {
+func model(w *network) []string {
 	type try struct {
 		addr           netip.Addr
 		start, connect time.Duration
@@ -284,7 +284,7 @@ func alternate(six, four []netip.Addr, first int) []netip.Addr {
 
 // checkSpacing checks a log against RFC 8305 section 5 without a model. Two attempts are closer
 // than the delay only if one failed in between, and no address is tried twice.
-func checkSpacing(t *testing.T, w *world, log []string) {
+func checkSpacing(t *testing.T, w *network, log []string) {
 	seen := map[string]bool{}
 	last := -time.Hour
 	var ends []time.Duration
@@ -323,7 +323,7 @@ func compareWithModel(t *testing.T, races int) {
 	t.Helper()
 	seed, skipped := testrand.Seed(t), 0
 	for i := range races {
-		w := drawWorld(rand.New(rand.NewPCG(seed, uint64(i))))
+		w := drawNetwork(rand.New(rand.NewPCG(seed, uint64(i))))
 		got := play(t, w)
 		checkSpacing(t, w, got)
 		want := model(w)

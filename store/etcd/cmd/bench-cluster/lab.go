@@ -19,8 +19,8 @@ import (
 // kernelNodes is how many hosts enforce rules in the kernel.
 const kernelNodes = 4
 
-// patience is how long the lab waits for what a program does.
-const patience = time.Minute
+// labTimeout is how long the lab waits for what a program does.
+const labTimeout = time.Minute
 
 // lab is a weir-store and hosts with real agents, each in a namespace of its own.
 type lab struct {
@@ -132,7 +132,7 @@ func (n *kernelNode) start() error {
 			return fmt.Errorf("%s: weir up ended: %s", n.name, said)
 		}
 		return nil
-	case <-time.After(patience):
+	case <-time.After(labTimeout):
 		return fmt.Errorf("%s: weir up is not ready", n.name)
 	}
 }
@@ -157,7 +157,7 @@ func (n *kernelNode) close() error {
 		go func() { ended <- n.agent.Wait() }()
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(labTimeout):
 			errs = append(errs, n.agent.Process.Signal(syscall.SIGKILL))
 		}
 	}

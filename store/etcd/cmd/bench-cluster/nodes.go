@@ -124,7 +124,7 @@ func (b *bench) settled(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if _, err := n.run("status", "--wait", patience.String()); err != nil {
+		if _, err := n.run("status", "--wait", labTimeout.String()); err != nil {
 			return err
 		}
 	}
@@ -132,13 +132,13 @@ func (b *bench) settled(l *lab) error {
 }
 
 func eventually(what string, try func() error) error {
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(labTimeout); ; time.Sleep(10 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v: %w", what, patience, err)
+			return fmt.Errorf("%s: not within %v: %w", what, labTimeout, err)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (p *policy) load(text string, try time.Duration) (*cluster.Head, time.Time,
 
 // enforced waits until the hosts with kernels report a version.
 func (p *policy) enforced(n cluster.Number) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), labTimeout)
 	defer cancel()
 	names := make([]string, len(p.lab.nodes))
 	for i, node := range p.lab.nodes {

@@ -23,7 +23,7 @@ import (
 )
 
 // fromCopy makes a cluster again whose stores are all lost, with what a host has on its disk.
-func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
+func (h home) fromCopy(ctx context.Context, c *call, f *initRequest) error {
 	if _, err := os.Lstat(h.file(caFile)); err != nil {
 		return fmt.Errorf("hosts trust only the CA that they joined: put its %s there first: %w",
 			caFile, err)
@@ -104,7 +104,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 }
 
 // copied reads the copy, and changes nothing there.
-func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.HostCopy, error) {
+func (f *initRequest) copied(ca *identity.CA, own *identity.Credential) (*disk.HostCopy, error) {
 	c := &disk.HostCopy{Address: f.Address, CA: ca.Certificate()}
 	id, err := hex.DecodeString(ca.Cluster())
 	if err != nil || len(id) != len(cluster.Serial{}) {

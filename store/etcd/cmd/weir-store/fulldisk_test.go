@@ -61,7 +61,7 @@ func endsOfFullDisk(t *testing.T, h *host, write func(n int)) {
 	ended := make(chan error, 1)
 	process := h.process
 	go func() { ended <- process.Wait() }()
-	late := time.After(patience)
+	late := time.After(testTimeout)
 	for n := 0; ; n++ {
 		select {
 		case err := <-ended:

@@ -37,8 +37,8 @@ func (w *words) Set(s string) error {
 	return nil
 }
 
-// founding is what init was asked for.
-type founding struct {
+// initRequest is what init was asked for.
+type initRequest struct {
 	config
 	admin, adminFile string
 	signed           bool
@@ -49,7 +49,7 @@ type founding struct {
 
 // initialise makes a cluster. It may be run again after it was interrupted.
 func initialise(ctx context.Context, c *call) error {
-	f, err := c.founding()
+	f, err := c.initRequest()
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func initialise(ctx context.Context, c *call) error {
 
 // mayInit returns the config.json that is there, and an error for a store that is in use. What an
 // interrupted run has begun is not in use.
-func (h home) mayInit(f *founding) (had config, err error) {
+func (h home) mayInit(f *initRequest) (had config, err error) {
 	if had, err = h.config(); err != nil {
 		return config{}, nil // it is not there yet, or not whole
 	}
@@ -156,8 +156,8 @@ func found(ctx context.Context, s store.Store, doc cluster.Identity, admin ident
 	return true, nil
 }
 
-func (c *call) founding() (*founding, error) {
-	f := &founding{}
+func (c *call) initRequest() (*initRequest, error) {
+	f := &initRequest{}
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ func checkPods(p cluster.Pool) error {
 }
 
 // identities returns the CA and the administrator. It makes what does not exist.
-func (h home) identities(f *founding) (*identity.CA, *identity.Credential, error) {
+func (h home) identities(f *initRequest) (*identity.CA, *identity.Credential, error) {
 	ca, err := h.ca()
 	if errors.Is(err, fs.ErrNotExist) {
 		if ca, err = identity.NewCA(identity.NewClusterID()); err != nil {

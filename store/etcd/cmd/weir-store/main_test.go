@@ -24,7 +24,7 @@ import (
 // asStore makes the test binary run as weir-store.
 const asStore = "WEIR_AS_STORE"
 
-const patience = 5 * time.Minute
+const testTimeout = 5 * time.Minute
 
 // TestMain runs the tests, or weir-store in a process of its own that can be killed.
 func TestMain(m *testing.M) {
@@ -140,7 +140,7 @@ func (h *host) fails(t *testing.T, args ...string) string {
 func (h *host) serve(t *testing.T) {
 	t.Helper()
 	h.start(t)
-	for late := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for late := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := net.Dial("tcp", h.address)
 		if err == nil {
 			conn.Close()
@@ -253,7 +253,7 @@ func (l *lab) tryJoin(t *testing.T, a *host, name string) (*client.Joined, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	return client.Join{Token: token, Address: address, Name: name, Key: key,
 		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)),
@@ -298,7 +298,7 @@ func put(key, value string) store.Txn {
 // commit commits, and tries again while the store does not answer.
 func commit(t *testing.T, s store.Store, x store.Txn) int64 {
 	t.Helper()
-	for late := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for late := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		revision, err := s.Commit(ctx, x)
 		cancel()

@@ -15,12 +15,12 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// chaos is a host under disturbances: the world of the siege, with another card to a second Weir
+// chaos is a host under disturbances: the testbed of the siege, with another card to a second Weir
 // that is a peer. Its state directory is on a small file system of its own, and pods come and go.
 type chaos struct {
-	*world
+	*testbed
 	config  config
-	peer    *world // its host has the tunnel's other end
+	peer    *testbed // its host has the tunnel's other end
 	streams []*stream
 	probes  []probe
 	over    chan struct{}
@@ -74,7 +74,7 @@ func newChaos(c config) (x *chaos, err error) {
 			err = errors.Join(err, x.close())
 		}
 	}()
-	if x.world, err = newWorld(); err != nil {
+	if x.testbed, err = newTestbed(); err != nil {
 		return x, err
 	}
 	state := filepath.Join(x.dir, "var/lib/weir")
@@ -112,7 +112,7 @@ func newChaos(c config) (x *chaos, err error) {
 
 // makePeer makes the second host with one pod, whose web server is reached through the tunnel.
 func (x *chaos) makePeer() (err error) {
-	p := &world{lab: x.lab, services: x.services}
+	p := &testbed{lab: x.lab, services: x.services}
 	x.peer = p
 	if p.host, err = x.lab.AddNode("peer"); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (x *chaos) begin() {
 		for range 2 {
 			s := &stream{work: k}
 			x.streams = append(x.streams, s)
-			go s.run(x.world, x.over)
+			go s.run(x.testbed, x.over)
 		}
 	}
 	for _, p := range x.probes {
@@ -215,11 +215,11 @@ func (x *chaos) begin() {
 
 // awaitStreams waits until each stream has carried a block.
 func (x *chaos) awaitStreams() error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(longTimeout)
 	for _, s := range x.streams {
 		for ; s.blocks.Load() == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				return fmt.Errorf("%s: no block has come back after %v", s.work.name, patience)
+				return fmt.Errorf("%s: no block has come back after %v", s.work.name, longTimeout)
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func (x *chaos) awaitStreams() error {
 func (x *chaos) excuse(kind string) {
 	for _, s := range x.streams {
 		if s.work.name == kind {
-			s.excuse(time.Now().Add(2 * keptPatience))
+			s.excuse(time.Now().Add(2 * keptTimeout))
 		}
 	}
 }
@@ -240,7 +240,7 @@ func (x *chaos) close() error {
 	if x.peer != nil && x.peer.agentNode != nil {
 		errs = append(errs, x.peer.agentNode.close(), os.RemoveAll(x.peer.dir))
 	}
-	if x.world != nil {
+	if x.testbed != nil {
 		if x.services != nil {
 			x.services.close()
 			x.services = nil
@@ -250,7 +250,7 @@ func (x *chaos) close() error {
 			x.agentNode = nil
 		}
 		unix.Unmount(filepath.Join(x.dir, "var/lib/weir"), unix.MNT_DETACH)
-		errs = append(errs, x.world.close())
+		errs = append(errs, x.testbed.close())
 	}
 	return errors.Join(errs...)
 }

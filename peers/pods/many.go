@@ -86,7 +86,7 @@ func (k *agentNode) plugin(command string, n *nstest.Node) (time.Duration, []byt
 		"CNI_NETNS=" + n.Path(),
 		"CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
 	c.Stdin = strings.NewReader(fmt.Sprintf(
-		`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
+		`{"cniVersion":"1.1.0","name":"many","type":"weir-cni","root":%q}`, k.root))
 	began := time.Now()
 	out, err := c.Output()
 	if err != nil {
@@ -139,9 +139,9 @@ func (k *agentNode) variant(name string) *variant {
 	return &variant{name: name, turn: p.transactions}
 }
 
-// crowd measures the cost of a thousand pods: the time of ADD and DEL, a packet, and the agent's
+// manyPods measures the cost of a thousand pods: the time of ADD and DEL, a packet, and the agent's
 // memory.
-func (b *bench) crowd() error {
+func (b *bench) manyPods() error {
 	few, err := b.agentNode("few")
 	if err != nil {
 		return err

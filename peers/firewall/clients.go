@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is a number of clients that ask the server for its file for as long as it is open, each
+// clients is a number of clients that ask the server for its file for as long as it is open, each
 // time by a connection of its own. A few threads, which sit in the client's namespace for good,
 // serve them all by epoll: a thread for each would be more than a process may have.
-type crowd struct {
+type clients struct {
 	done, failed atomic.Int64 // requests
 	stop         atomic.Bool
 	threads      int
@@ -25,19 +25,19 @@ type crowd struct {
 }
 
 const (
-	crowdPatience = 10 * time.Second      // how long one request may take
-	crowdPause    = 10 * time.Millisecond // after one that failed
-	crowdRequest  = "GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	clientTimeout = 10 * time.Second      // how long one request may take
+	clientPause   = 10 * time.Millisecond // after one that failed
+	clientRequest = "GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 	fileSize      = 1024
-	crowdAddrs    = 32
+	clientAddrs   = 32
 	perThread     = 15000
 )
 
-// crowdAddr is one of the addresses of the clients.
-func crowdAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 99, 1, byte(1 + i)}) }
+// clientAddr is one of the addresses of the clients.
+func clientAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 99, 1, byte(1 + i)}) }
 
-// crowdClient is one of the crowd, and its request.
-type crowdClient struct {
+// fileClient is one of the clients, and its request.
+type fileClient struct {
 	fd    int // -1 between two requests
 	asked bool
 	began time.Time // the request, or the pause after one that failed
@@ -47,9 +47,9 @@ type crowdClient struct {
 
 // gather starts n clients. They take turns at the client's addresses, since one has too few ports
 // for many.
-func (b *bench) gather(n int, took func(began, now time.Time)) *crowd {
+func (b *bench) gather(n int, took func(began, now time.Time)) *clients {
 	threads := (n + perThread - 1) / perThread
-	c := &crowd{ended: make(chan error, threads), threads: threads, took: took}
+	c := &clients{ended: make(chan error, threads), threads: threads, took: took}
 	for i := range threads {
 		go func() {
 			c.ended <- b.client.Do(func() error {
@@ -67,7 +67,7 @@ func (b *bench) gather(n int, took func(began, now time.Time)) *crowd {
 }
 
 // close sends the clients home.
-func (c *crowd) close() error {
+func (c *clients) close() error {
 	c.stop.Store(true)
 	var err error
 	for range c.threads {
@@ -76,14 +76,14 @@ func (c *crowd) close() error {
 	return err
 }
 
-func (c *crowd) run(n int) error {
+func (c *clients) run(n int) error {
 	poll, err := unix.EpollCreate1(0)
 	if err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
 	defer unix.Close(poll)
 	server := &unix.SockaddrInet4{Port: 80, Addr: netip.MustParseAddr(serverAddr).As4()}
-	all := make([]crowdClient, n)
+	all := make([]fileClient, n)
 	for i := range all {
 		all[i].fd = -1
 	}
@@ -95,7 +95,7 @@ func (c *crowd) run(n int) error {
 	events, buf := make([]unix.EpollEvent, 256), make([]byte, 4096)
 	var round time.Time // when all were looked at
 	for !c.stop.Load() {
-		if now := time.Now(); now.Sub(round) >= crowdPause {
+		if now := time.Now(); now.Sub(round) >= clientPause {
 			round = now
 			for i := range all {
 				if err := c.look(&all[i], now, poll, i, server); err != nil {
@@ -103,7 +103,7 @@ func (c *crowd) run(n int) error {
 				}
 			}
 		}
-		k, err := unix.EpollWait(poll, events, int(crowdPause/time.Millisecond))
+		k, err := unix.EpollWait(poll, events, int(clientPause/time.Millisecond))
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("epoll: %w", err)
 		}
@@ -136,11 +136,11 @@ func (c *crowd) run(n int) error {
 }
 
 // look begins a request for a visitor that has none, and ends one that takes too long.
-func (c *crowd) look(v *crowdClient, now time.Time, poll, i int, server unix.Sockaddr) error {
+func (c *clients) look(v *fileClient, now time.Time, poll, i int, server unix.Sockaddr) error {
 	switch {
-	case v.fd < 0 && now.Sub(v.began) >= crowdPause:
+	case v.fd < 0 && now.Sub(v.began) >= clientPause:
 		return v.come(now, poll, i, server)
-	case v.fd >= 0 && now.Sub(v.began) > crowdPatience:
+	case v.fd >= 0 && now.Sub(v.began) > clientTimeout:
 		v.leave()
 		v.began = now
 		c.failed.Add(1)
@@ -149,16 +149,16 @@ func (c *crowd) look(v *crowdClient, now time.Time, poll, i int, server unix.Soc
 }
 
 // come opens the connection of a visitor, the i-th.
-func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) error {
+func (v *fileClient) come(now time.Time, poll, i int, server unix.Sockaddr) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("a socket of the crowd: %w", err)
+		return fmt.Errorf("a socket of the clients: %w", err)
 	}
-	*v = crowdClient{fd: fd, began: now}
+	*v = fileClient{fd: fd, began: now}
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 		return err
 	}
-	from := &unix.SockaddrInet4{Addr: crowdAddr(i % crowdAddrs).As4()}
+	from := &unix.SockaddrInet4{Addr: clientAddr(i % clientAddrs).As4()}
 	if err := unix.Bind(fd, from); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
@@ -171,9 +171,9 @@ func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) err
 }
 
 // proceed sends or reads what the socket allows, and reports whether the request is over.
-func (v *crowdClient) proceed(buf []byte) (over bool, err error) {
+func (v *fileClient) proceed(buf []byte) (over bool, err error) {
 	if !v.asked {
-		if _, err := unix.Write(v.fd, []byte(crowdRequest)); err != nil {
+		if _, err := unix.Write(v.fd, []byte(clientRequest)); err != nil {
 			return err != unix.EAGAIN, err
 		}
 		v.asked = true
@@ -198,7 +198,7 @@ func (v *crowdClient) proceed(buf []byte) (over bool, err error) {
 	}
 }
 
-func (v *crowdClient) leave() {
+func (v *fileClient) leave() {
 	if v.fd >= 0 {
 		unix.Close(v.fd)
 		v.fd = -1

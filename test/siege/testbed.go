@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// Addresses of every world.
+// Addresses of every testbed.
 const (
 	hostAddr    = "10.66.0.1"
 	outsideAddr = "10.66.0.2" // where attackers that are real live
@@ -29,8 +29,8 @@ const (
 	publishedDNS  = 8053
 )
 
-// world is a host with a neighbour and two pods.
-type world struct {
+// testbed is a host with a neighbour and two pods.
+type testbed struct {
 	lab           *nstest.Lab
 	outside, host *nstest.Node
 	web, client   *nstest.Node // pods
@@ -40,9 +40,9 @@ type world struct {
 	dir           string
 }
 
-// newWorld makes the namespaces, with the services but without a firewall.
-func newWorld() (w *world, err error) {
-	w = &world{}
+// newTestbed makes the namespaces, with the services but without a firewall.
+func newTestbed() (w *testbed, err error) {
+	w = &testbed{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -84,7 +84,7 @@ func newWorld() (w *world, err error) {
 }
 
 // join links eth0 of a node with an interface of another.
-func (w *world) join(a *nstest.Node, here string, b *nstest.Node, iface, there string) error {
+func (w *testbed) join(a *nstest.Node, here string, b *nstest.Node, iface, there string) error {
 	ours, err := nstest.Prefixes(here)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (w *world) join(a *nstest.Node, here string, b *nstest.Node, iface, there s
 
 // sysctls lets the host answer sources that no host has, as on the Internet, and lets clients use
 // their ports again after a second.
-func (w *world) sysctls() error {
+func (w *testbed) sysctls() error {
 	for _, s := range []struct {
 		node       *nstest.Node
 		key, value string
@@ -120,7 +120,7 @@ func (w *world) sysctls() error {
 	return nil
 }
 
-func (w *world) close() error {
+func (w *testbed) close() error {
 	var errs []error
 	if w.services != nil {
 		w.services.close()
@@ -138,7 +138,7 @@ func (w *world) close() error {
 type contender struct {
 	name string
 	// raise puts the firewall up and gives the pods their networks.
-	raise func(w *world, s *scenario) error
+	raise func(w *testbed, s *scenario) error
 	pods  bool // they have networks, published ports and masquerade
 }
 
@@ -162,7 +162,7 @@ add 160 allow ip from table(role=client) to any keep-state
 `
 
 // raiseWeir starts Weir and attaches the pods.
-func (c config) raiseWeir(w *world, s *scenario) (err error) {
+func (c config) raiseWeir(w *testbed, s *scenario) (err error) {
 	if w.agentNode, err = newAgentNode(c.weir, w.host, w.dir); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ table ip f {
 `
 
 // raiseNft routes to the pods, filters and translates by nft.
-func raiseNft(w *world, _ *scenario) error {
+func raiseNft(w *testbed, _ *scenario) error {
 	for _, p := range []struct {
 		node *nstest.Node
 		addr string
