@@ -46,15 +46,14 @@ func TestStolenHostFills(t *testing.T) {
 		}
 		waits()
 	}()
-	written := 0
+	written, connected := 0, host
 	for n := range 128 {
 		var x store.Txn
 		for i := range 3 {
 			x.Put = append(x.Put, store.Entry{Key: chunk((3*n + i) % 128),
 				Value: make([]byte, 256<<10)})
 		}
-		connected := host
-		if n%2 == 1 {
+		if n%2 == 1 { // always the newest connection: weir-store ends the oldest of too many
 			connected = f.connect(t, stolen)
 		}
 		if _, err := connected.Commit(ctx, x); ctx.Err() != nil {
