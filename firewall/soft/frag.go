@@ -9,16 +9,19 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// fragTable records the verdicts of first fragments. It holds a fixed number of them, four to a
-// set; when a set is full, the oldest is evicted. Fragments are rare, so all workers share the
-// table under a lock.
+// fragTable records the verdicts of first fragments. Those that have passed and those that were
+// refused have sets of their own, so refused packets evict no record of a datagram that passes. A
+// set holds four; when it is full, the oldest is evicted. Fragments are rare, so all workers share
+// the table under a lock.
 type fragTable struct {
-	mu   sync.Mutex
-	sets [fragSets][4]fragRecord
-	seed [4]uint64
+	mu              sync.Mutex
+	passed, refused [fragSets]fragSet
+	seed            [4]uint64
 }
 
-// fragSets times four datagrams are recorded for fragLife.
+type fragSet [4]fragRecord
+
+// fragSets times four datagrams of each kind are recorded for fragLife.
 const (
 	fragSets = 1024
 	fragLife = 30e9 // ns
@@ -53,57 +56,80 @@ func (j *job) fragKey() fragKey {
 	return k
 }
 
-func (t *fragTable) set(k *fragKey) *[4]fragRecord {
+// in returns where a datagram is recorded in the sets of its kind.
+func (t *fragTable) in(k *fragKey) int {
 	srcHi, srcLo := halves(&k.src)
 	dstHi, dstLo := halves(&k.dst)
 	h := (srcHi^dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (dstHi^srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^
 		uint64(k.id)*t.seed[2]
 	h ^= h >> 29
 	h *= t.seed[3] | 1
-	return &t.sets[h>>54%fragSets]
+	return int(h >> 54 % fragSets)
 }
 
-// record remembers the verdict of a first fragment.
+// of returns the record of a datagram, nil if there is none.
+func (s *fragSet) of(k *fragKey) *fragRecord {
+	for i := range s {
+		if s[i].used && s[i].key == *k {
+			return &s[i]
+		}
+	}
+	return nil
+}
+
+// place returns where to record a datagram that is not in the set.
+func (s *fragSet) place() *fragRecord {
+	at := &s[0]
+	for i := range s {
+		if n := &s[i]; !n.used || at.used && n.time < at.time {
+			at = n
+		}
+	}
+	return at
+}
+
+// record remembers the verdict of a first fragment, in place of that on an earlier datagram with
+// its identification.
 func (t *fragTable) record(j *job, v firewall.Verdict) {
 	k := j.fragKey()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	set := t.set(&k)
-	at := &set[0]
-	for i := range set {
-		n := &set[i]
-		if n.used && n.key == k {
-			at = n
-			break
-		}
-		if !n.used || at.used && n.time < at.time {
-			at = n
-		}
+	in := t.in(&k)
+	set, other := &t.refused[in], &t.passed[in]
+	if v.Pass {
+		set, other = other, set
+	}
+	if n := other.of(&k); n != nil {
+		*n = fragRecord{}
+	}
+	at := set.of(&k)
+	if at == nil {
+		at = set.place()
 	}
 	*at = fragRecord{key: k, time: j.now, gen: j.cfg.gen, end: flow.FragmentEnd(j.p, j.b),
-		verdict: v,
-		used:    true}
+		verdict: v, used: true}
 }
 
-// find returns the note of a later fragment's datagram. A fragment that overlaps the first poisons
-// it.
+// find returns the record of a later fragment's datagram. A fragment that overlaps the first
+// poisons it.
 func (t *fragTable) find(j *job) (fragRecord, bool) {
 	k := j.fragKey()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	set := t.set(&k)
-	for i := range set {
-		n := &set[i]
-		if n.used && n.key == k && n.gen == j.cfg.gen && j.now-n.time <= fragLife {
-			record := *n
-			record.poisoned = record.poisoned || uint32(j.p.FragOff()) < n.end
-			if j.dry == nil {
-				n.poisoned = record.poisoned
-			}
-			return record, true
-		}
+	in := t.in(&k)
+	n := t.passed[in].of(&k)
+	if n == nil {
+		n = t.refused[in].of(&k)
 	}
-	return fragRecord{}, false
+	if n == nil || n.gen != j.cfg.gen || j.now-n.time > fragLife {
+		return fragRecord{}, false
+	}
+	record := *n
+	record.poisoned = record.poisoned || uint32(j.p.FragOff()) < n.end
+	if j.dry == nil {
+		n.poisoned = record.poisoned
+	}
+	return record, true
 }
 
 // laterFragment is section 6 of the page.

@@ -65,3 +65,36 @@ func TestFragmentRules(t *testing.T) {
 		ask("alone", fragment(t, 2, 64, false), want.alone)
 	}
 }
+
+// TestRefusedFragmentsEvictNone: however many first fragments are refused, the datagrams that pass
+// do so as a whole. A datagram has one record: that of its newest first fragment.
+func TestRefusedFragmentsEvictNone(t *testing.T) {
+	w := loadMe(t, Options{}, "add 10 deny udp from any 666 to any\n"+
+		"add 20 allow udp from any to any 4000\n").Worker(0)
+	now := 0.0 // s
+	ask := func(what string, b []byte, pass bool, rule uint16) {
+		t.Helper()
+		now += 0.0001
+		if v := w.Evaluate(in(now), b); v.Pass != pass || v.Rule != rule {
+			t.Fatalf("%s: %+v", what, v)
+		}
+	}
+	refused := func(id uint16) []byte {
+		b := fragment(t, id, 0, true)
+		b[20], b[21] = 666>>8, 666&0xff
+		return b
+	}
+	ask("the first", fragment(t, 7, 0, true), true, 20)
+	for id := range uint16(50_000) {
+		if id != 7 {
+			ask("a refused one", refused(id), false, 10)
+		}
+	}
+	ask("the rest", fragment(t, 7, 64, false), true, 20)
+	for range 2 {
+		ask("a refused one with its identification", refused(7), false, 10)
+		ask("the rest of that", fragment(t, 7, 64, false), false, 10)
+		ask("the first again", fragment(t, 7, 0, true), true, 20)
+		ask("the rest again", fragment(t, 7, 64, false), true, 20)
+	}
+}
