@@ -83,14 +83,19 @@ func TestNATStateOnTheWire(t *testing.T) {
 	}
 }
 
-// TestNATLoadsDuringWalks: a packet whose walk continues behind nat does so in the rules where it
-// began, although others are in force by now.
-func TestNATLoadsDuringWalks(t *testing.T) {
-	// Before that the sweep may interrupt the run of a program, as it never does for real packets,
-	// and it sets which rules a walk is in.
+// skipInterruptedRuns skips a test on a kernel where packets and the sweep may interrupt the run of
+// a program in a test, as they never do at a hook.
+func skipInterruptedRuns(t *testing.T) {
+	t.Helper()
 	if v, err := kernelfeatures.LinuxVersionCode(); err != nil || v < 6<<16|11<<8 {
 		t.Skipf("version %x, %v: runs of programs do not keep softirqs off", v, err)
 	}
+}
+
+// TestNATLoadsDuringWalks: a packet whose walk continues behind nat does so in the rules where it
+// began, although others are in force by now.
+func TestNATLoadsDuringWalks(t *testing.T) {
+	skipInterruptedRuns(t) // the sweep sets which rules a walk is in
 	const config = "disable one_pass\nnat 1 config if eth0 redirect_port udp 10.0.5.9:80 8080\n"
 	const nat = "nat 1 ip from any to any in via eth0\n"
 	const deny = "deny udp from any to 10.0.5.9\n"

@@ -211,6 +211,7 @@ func TestLongCachesChangeNoVerdict(t *testing.T) { cachesChangeNoVerdict(t, 60) 
 
 func cachesChangeNoVerdict(t *testing.T, sequences uint64) {
 	t.Helper()
+	skipInterruptedRuns(t)
 	shortenTimers(t)
 	stayOnFirstCPU(t)
 	f := newFrames(t, mixRules[0])
