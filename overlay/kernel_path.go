@@ -37,7 +37,7 @@ type kernelPath struct {
 	lastHeard  netip.AddrPort // where the peer was heard last, or what it began with
 	tries      int            // addresses tried since the peer was heard
 	since      time.Duration  // since when it has not answered
-	owes       bool           // something was sent to this address,
+	sentHere   bool           // something was sent to this address,
 	here       time.Duration  // first at this time
 	answers    int            // samples in a row with data in both directions
 	answerTime time.Duration
@@ -66,8 +66,8 @@ func (k *kernelPath) step(now time.Duration, s pathSample) (to netip.AddrPort, m
 		return to, false
 	}
 	k.answers = 0
-	if !k.owes && sent {
-		k.owes, k.here = true, now
+	if !k.sentHere && sent {
+		k.sentHere, k.here = true, now
 		if k.tries == 0 {
 			k.since = now
 		}
@@ -79,7 +79,7 @@ func (k *kernelPath) step(now time.Duration, s pathSample) (to netip.AddrPort, m
 	switch {
 	case !s.endpoint.IsValid() || !s.reachable(s.endpoint):
 		// what cannot be sent is not counted as sent
-	case !k.owes || now-k.here < wait:
+	case !k.sentHere || now-k.here < wait:
 		return to, false
 	}
 	return k.next(now, s)
@@ -96,7 +96,7 @@ func (k *kernelPath) hear(s pathSample, sent, data bool) {
 	case k.tries > 0: // it was there all the time
 		k.answerTime = min(2*k.answerTime, longestQuiet)
 	}
-	k.lastHeard, k.tries, k.owes = s.endpoint, 0, false
+	k.lastHeard, k.tries, k.sentHere = s.endpoint, 0, false
 	if k.answers++; !sent || !data {
 		k.answers = 0
 	}
@@ -122,7 +122,7 @@ func (k *kernelPath) ring() (all []netip.AddrPort) {
 func (k *kernelPath) next(now time.Duration, s pathSample) (to netip.AddrPort, move bool) {
 	ring := k.ring()
 	at := slices.Index(ring, s.endpoint)
-	k.owes = false // at the next address, until something is sent there
+	k.sentHere = false // at the next address, until something is sent there
 	alive := s.session && now-k.since < lostAfter
 	for i := 1; i <= len(ring); i++ {
 		to = ring[(at+i)%len(ring)]

@@ -235,7 +235,7 @@ func (s *Service) setHosts(ctx context.Context) {
 				s.setHost(h)
 				continue
 			}
-			s.owe(h)
+			s.sendLater(h)
 			again = time.After(moveEvery)
 		}
 	}
@@ -261,7 +261,7 @@ func (s *Service) setHost(h cluster.HostChange) {
 	if err := s.config.Parts.Host(h); err != nil {
 		s.config.Problems.Set(about, fmt.Sprintf("peer %s differs from that host in the store: "+
 			"%v", h.Name, err), problem.Hint(err, "Weir tries again"))
-		s.owe(h)
+		s.sendLater(h)
 		return
 	}
 	s.config.Problems.Solved(about)

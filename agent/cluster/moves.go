@@ -41,8 +41,8 @@ func (m moves) may(h cluster.HostChange, now time.Time) bool {
 	return last.often.AllowN(now, 1)
 }
 
-// owe has the peers get a host later, as it is by then.
-func (s *Service) owe(h cluster.HostChange) {
+// sendLater has the peers get a host later, as it is by then.
+func (s *Service) sendLater(h cluster.HostChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, newer := s.unsent.hosts[h.Name]; !newer {

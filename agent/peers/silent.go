@@ -24,12 +24,12 @@ type silence struct {
 	sent, received uint64 // bytes, at the last sample
 	begun          uint64 // handshakes
 	handshake      time.Time
-	since          time.Time // since when it owes an answer, zero if it does not
+	since          time.Time // since when an answer is due, zero if none is
 	reported       bool
 }
 
 // step takes a sample. Without a session only handshakes are sent, and a peer that works answers
-// them. Within one, keepalives need no answer. A peer to which nothing is sent owes nothing.
+// them. Within one, keepalives need no answer. Nothing is due from a peer to which nothing is sent.
 func (s *silence) step(now time.Time, p *overlay.PeerStatus) {
 	last := *s
 	s.sent, s.received, s.begun, s.handshake = p.Sent, p.Received, p.Begun, p.LastHandshake

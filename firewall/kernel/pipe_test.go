@@ -58,10 +58,10 @@ func TestPipeCarriesItsBandwidth(t *testing.T) {
 		t.Errorf("a packet larger than the full bucket: %+v", v)
 	}
 	if v := e.piped(t, 4000.5, "1.1.1.1", 28); v.Pass {
-		t.Error("a packet while the bucket owes")
+		t.Error("a packet while the bucket is in debt")
 	}
 	if v := e.piped(t, 4000.53, "1.1.1.1", 28); !v.Pass {
-		t.Errorf("a packet when the bucket owes nothing: %+v", v)
+		t.Errorf("a packet when the bucket is out of debt: %+v", v)
 	}
 }
 

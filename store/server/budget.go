@@ -70,8 +70,8 @@ func (c *conn) spend(ctx context.Context, of limiters, by Budget, cost int, what
 	return nil
 }
 
-// owe notes what the answer to a read costs, which shows afterwards: the next reads wait.
-func (c *conn) owe(by Budget, answer store.Snapshot) {
+// charge notes what the answer to a read costs, which shows afterwards: the next reads wait.
+func (c *conn) charge(by Budget, answer store.Snapshot) {
 	if by.Rate == 0 {
 		return
 	}

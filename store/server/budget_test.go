@@ -46,7 +46,7 @@ func TestReadsWait(t *testing.T) {
 			t.Errorf("another host has waited for %v", took)
 		}
 		for range 30 { // more than the time of silence
-			stolen.owe(by.Reads, store.Snapshot{Entries: make([]store.Entry, 1<<20)})
+			stolen.charge(by.Reads, store.Snapshot{Entries: make([]store.Entry, 1<<20)})
 		}
 		_, err := (&admitted{Store: model, conn: stolen}).Read(t.Context(), "w/a", 0)
 		if !errors.Is(err, store.ErrUnavailable) {

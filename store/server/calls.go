@@ -151,7 +151,7 @@ func (a *admitted) Read(ctx context.Context, name string, revision int64) (store
 		return store.Snapshot{}, err
 	}
 	answer, err := a.Store.Read(ctx, name, revision)
-	a.conn.owe(by.Reads, answer)
+	a.conn.charge(by.Reads, answer)
 	return answer, err
 }
 
